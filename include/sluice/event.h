@@ -1,0 +1,48 @@
+// The end of an operation, or of a part of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <sluice/export.h>
+
+namespace sluice {
+
+namespace core {
+class EventState;
+}
+
+// A native queue of the engine's device: a cudaStream_t as a pointer. The CPU engine has none.
+struct Stream {
+  void* handle = nullptr;
+};
+
+// A copyable handle. An empty one has happened already. Thread-safe.
+class SLUICE_API Event {
+ public:
+  Event() = default;
+
+  // Blocks until it has happened. Throws what went wrong in the operation: PeerError, CapacityError
+  // (every rank), ArgumentError (ids found illegal while the operation ran). Throws the same again
+  // when called again. Not during capture.
+  void wait() const;
+
+  // The same for at most `timeout_ms` milliseconds; false when it has not happened by then.
+  bool wait_for(int timeout_ms) const;
+
+  // Whether it has happened, without waiting; throws as wait() once it has, and failed.
+  bool query() const;
+
+  // Work given to `stream` afterwards runs after this event. Does not block and does not throw for a
+  // failed operation (its counts are 0 then). On the CPU engine, which has no streams, it is wait().
+  void stream_wait(Stream stream) const;
+
+  // Used by the library itself.
+  explicit Event(std::shared_ptr<core::EventState> state) : state_(std::move(state)) {}
+  const std::shared_ptr<core::EventState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<core::EventState> state_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+// The choices of a call and of a communicator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <sluice/tensor.h>
+
+namespace sluice {
+
+// Where rows lie at the destination. See docs/concepts.md.
+enum class Layout : std::uint8_t {
+  packed,   // [N, H], one row per (token, rank), ordered by (source rank, token)
+  grouped,  // [M, H], one row per (token, local expert), experts contiguous, each start aligned
+  padded,   // [local experts, capacity, H]
+};
+
+// Who learns how many rows came.
+enum class Counts : std::uint8_t {
+  exact,    // the call waits for the counts (not for the rows) and the result has just that many rows
+  bounded,  // no host wait: the result has `capacity` rows, the counts stay on the device
+};
+
+enum class OnOverflow : std::uint8_t {
+  error,  // CapacityError on every rank before any row moves
+  drop,   // rows at positions >= capacity (in the layout's order) are left out and counted
+};
+
+// Quantising bf16, fp16 or fp32 rows to e4m3 on the way, per group of 128 elements (the last may be
+// shorter). a = max(largest finite |x|, 1e-4).
+enum class Quantise : std::uint8_t {
+  none,
+  e4m3,               // scale = a / 448 as FP32
+  e4m3_power_of_two,  // scale = 2^ceil(log2(a / 448)), one exponent byte (bias 127) each, row padded to 4 bytes with zeros
+};
+
+enum class ScaleLayout : std::uint8_t {
+  row,     // [rows, S]
+  column,  // element (row, s) at s * ld + row, ld = rows padded to 16 bytes of scale elements
+};
+
+// How bytes move. More follow with the CUDA engine.
+enum class Method : std::uint8_t { automatic };
+
+// Which queue runs the operation.
+enum class RunOn : std::uint8_t {
+  own_lane,       // the channel's own; the operation runs in the background
+  callers_stream  // the stream of the call; the CPU engine treats it as own_lane
+};
+
+enum class Checks : std::uint8_t {
+  by_default,  // as the communicator was made
+  on,          // an id out of range, or the same expert twice in a token, is an error
+  off,         // out of range is dropped; twice is passed on (packed) or one row with both weights
+};
+
+enum class LogLevel : std::uint8_t { debug, info, warning };
+
+// What a communicator is made for. All ranks give the same values, or creation fails with both values
+// named (`workers` and `log` may differ).
+struct CommunicatorOptions {
+  // "cpu", "cuda", or "" for the best engine that is usable on this machine.
+  std::string engine;
+
+  // The shape that the arena is sized for. `max_tokens`, `experts` and the split are limits of every
+  // call; the others only size the arena, so other shapes work as long as they fit.
+  std::int64_t max_tokens = 4096;      // of one rank in one call
+  int experts = 256;                   // in all
+  std::int64_t hidden = 7168;          // elements per row
+  int topk = 8;
+  DataType dtype = DataType::bf16;
+  Layout layout = Layout::packed;
+  std::int64_t alignment = 1;          // grouped: rows to which each expert's start is aligned
+  std::int64_t capacity = 0;           // rows (padded: per expert) of one result; 0 = the upper bound
+
+  // Experts of rank r are [first_expert[r], first_expert[r + 1]); size ranks + 1. Empty: an even
+  // split, which requires experts % ranks == 0.
+  std::vector<int> first_expert;
+
+  // Independent sequences of operations, numbered from 0.
+  int channels = 2;
+
+  // Bytes of the arena; 0 = from the shape above (`sluice info --size` prints the terms).
+  std::int64_t arena_bytes = 0;
+
+  // How long a lane waits for a peer, milliseconds; 0 = without end. Changed later by set_deadline_ms.
+  int deadline_ms = 100'000;
+
+  // Id checks of calls that do not say: on for the CPU engine, off for CUDA, or what SLUICE_CHECK (0 or
+  // 1) says when the communicator is made.
+  Checks checks = Checks::by_default;
+
+  // CPU engine: threads that serve a lane, the lane's own included; 0 = cores of this process divided
+  // by the ranks of the node, at least 1.
+  int workers = 0;
+
+  // Called for each message at or above `log_level`, from any thread; empty = silence.
+  std::function<void(LogLevel, const std::string&)> log;
+  LogLevel log_level = LogLevel::warning;
+};
+
+}  // namespace sluice
