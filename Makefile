@@ -1,0 +1,52 @@
+# Everything a person types. The release tree is build/, others are build/NAME.
+#   make            builds build/bin/sluice
+#   make demo       builds and runs the main job (ARGS="--ranks 8")
+#   make test       every test that can run here; make test-long: the same, longer
+#   make asan tsan  only the tests under that sanitizer
+#   make install PREFIX=/usr/local
+#   make bench      micro benchmarks, built to build/bin
+# make gpu-kit and gpu-test come with the CUDA engine.
+.DEFAULT_GOAL := all
+.PHONY: all demo test test-long asan tsan bench install format clean
+.DELETE_ON_ERROR:
+
+QUIET := $(shell [ -t 2 ] || echo --quiet)
+PREFIX ?= /usr/local
+ARGS ?=
+
+# A stamp says that the packages are there, so that a second call asks no package manager.
+build/.packages-%: scripts/setup.sh
+	@mkdir -p build
+	@scripts/setup.sh $*
+	@touch $@
+
+build/build.ninja: CMakePresets.json | build/.packages-build
+	@cmake --preset release -DSLUICE_TESTS=OFF >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+
+all: build/.packages-build build/build.ninja
+	@ninja -C build $(QUIET)
+
+demo: all
+	@build/bin/sluice demo $(ARGS)
+
+test: build/.packages-test
+	@python3 scripts/run_tests.py
+
+test-long: build/.packages-test
+	@SLUICE_LONG=1 python3 scripts/run_tests.py
+
+asan tsan: build/.packages-test
+	@python3 scripts/run_tests.py --only $@
+
+bench: build/.packages-test
+	@cmake --preset release -DSLUICE_BENCH=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@ninja -C build $(QUIET) sluice_benchmarks
+
+install: all
+	@cmake --install build --prefix "$(PREFIX)"
+
+format:
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+clean:
+	@rm -rf build
