@@ -1,0 +1,119 @@
+#include "engine/cpu/simd_config.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/cpu/rows_quantise.cpp"
+#include <hwy/foreach_target.h>
+// clang-format: the order matters
+#include <hwy/highway.h>
+
+#include "engine/cpu/rows.h"
+#include "engine/cpu/rows_scalar.h"
+#include "engine/cpu/rows_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+
+template <DataType type>
+struct Group {
+  static constexpr Order order = type == DataType::bf16 ? Order::even_odd : Order::halves;
+
+  // The bits of finite |x|, or of 0.
+  template <class D>
+  static HWY_INLINE Vec<I32<D>> finite_magnitude(D d, Vec<D> v) {
+    const I32<D> di;
+    const auto magnitude = hn::BitCast(di, hn::And(bits_of(d, v), hn::Set(U32<D>(), 0x7fff'ffffu)));
+    return hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(di, static_cast<std::int32_t>(numbers::fp32_infinity))),
+                              magnitude);
+  }
+
+  // Positive floats are ordered as their bits are.
+  static HWY_INLINE float largest(const void* row, std::int64_t at, std::int64_t end) {
+    const hn::ScalableTag<float> d;
+    const I32<decltype(d)> di;
+    constexpr std::int64_t step = 2 * static_cast<std::int64_t>(hn::MaxLanes(d));
+    const auto least = static_cast<std::int32_t>(numbers::bits_of(numbers::smallest_largest));
+    auto a = hn::Set(di, least), b = a;
+    for (; at + step <= end; at += step) {
+      const auto x = load_pair<type, order>(d, row, at);
+      a = hn::Max(a, finite_magnitude(d, x.a));
+      b = hn::Max(b, finite_magnitude(d, x.b));
+    }
+    const std::int32_t bits = hn::GetLane(hn::MaxOfLanes(di, hn::Max(a, b)));
+    float found = numbers::float_of_bits(static_cast<std::uint32_t>(bits));
+    for (; at < end; ++at) found = numbers::larger_finite(found, element<type>(row, at));
+    return found;
+  }
+
+  template <class D>
+  static HWY_INLINE void store_e4m3(D d, Vec<D> x, Vec<D> y, std::uint8_t* to) {
+    const auto a = e4m3_of_float(d, x);
+    const auto b = e4m3_of_float(d, y);
+    const I32<D> di;
+    if constexpr (order == Order::even_odd) {
+      const U16<D> dh;
+      store<false>(dh, hn::DemoteTo(dh, hn::BitCast(di, hn::Or(a, hn::ShiftLeft<8>(b)))), to);
+    } else {
+      const hn::Rebind<std::uint8_t, D> db;
+      store<false>(db, hn::DemoteTo(db, hn::BitCast(di, a)), to);
+      store<false>(db, hn::DemoteTo(db, hn::BitCast(di, b)), to + hn::MaxLanes(d));
+    }
+  }
+
+  // out = e4m3(x * factor).
+  static HWY_INLINE void quantise(std::uint8_t* out, const void* row, std::int64_t at, std::int64_t end, float factor) {
+    const hn::ScalableTag<float> d;
+    constexpr std::int64_t step = 2 * static_cast<std::int64_t>(hn::MaxLanes(d));
+    const auto f = hn::Set(d, factor);
+    for (; at + step <= end; at += step) {
+      const auto x = load_pair<type, order>(d, row, at);
+      store_e4m3(d, hn::Mul(x.a, f), hn::Mul(x.b, f), out + at);
+    }
+    for (; at < end; ++at) out[at] = numbers::quantise(element<type>(row, at), factor);
+  }
+};
+
+template <DataType type>
+void quantise_typed(std::uint8_t* out, void* scales, const void* row, std::int64_t n, Quantise form) {
+  auto* to = static_cast<std::uint8_t*>(scales);
+  std::int64_t groups = 0;
+  for (std::int64_t at = 0; at < n; at += numbers::quantise_group, ++groups) {
+    const std::int64_t end = n - at < numbers::quantise_group ? n : at + numbers::quantise_group;
+    const float a = Group<type>::largest(row, at, end);
+    if (form == Quantise::e4m3) {
+      const float scale = numbers::quantise_scale(a);
+      std::memcpy(to + 4 * groups, &scale, sizeof scale);
+      Group<type>::quantise(out, row, at, end, numbers::quantise_factor(a));
+    } else {
+      const std::uint8_t exponent = numbers::quantise_exponent(a);
+      to[groups] = exponent;
+      // The inverse of the scale is exact: see numbers::quantise_exponent.
+      Group<type>::quantise(out, row, at, end, 1.0f / numbers::scale_of_exponent(exponent));
+    }
+  }
+  if (form == Quantise::e4m3_power_of_two) {
+    for (; groups % 4 != 0; ++groups) to[groups] = 0;
+  }
+}
+
+void quantise_row_here(std::uint8_t* out, void* scales, const void* row, DataType type, std::int64_t n, Quantise form) {
+  switch (type) {
+    case DataType::bf16: return quantise_typed<DataType::bf16>(out, scales, row, n, form);
+    case DataType::fp16: return quantise_typed<DataType::fp16>(out, scales, row, n, form);
+    default: return quantise_typed<DataType::fp32>(out, scales, row, n, form);
+  }
+}
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(quantise_row_here);
+
+void quantise_row(std::uint8_t* out, void* scales, const void* row, DataType type, std::int64_t n, Quantise form) {
+  HWY_DYNAMIC_DISPATCH(quantise_row_here)(out, scales, row, type, n, form);
+}
+
+}  // namespace sluice::cpu
+#endif
