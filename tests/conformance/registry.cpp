@@ -1,0 +1,54 @@
+#include "registry.h"
+
+#include <gtest/gtest.h>
+
+namespace conformance {
+namespace {
+
+struct Entry {
+  const char* suite;
+  const char* name;
+  Sweep sweep;
+  void (*body)(const At&);
+};
+
+std::vector<Entry>& entries() {
+  static std::vector<Entry> list;
+  return list;
+}
+
+class Run : public testing::Test {
+ public:
+  Run(void (*body)(const At&), At at) : body_(body), at_(std::move(at)) {}
+  void TestBody() override { body_(at_); }
+
+ private:
+  void (*body_)(const At&);
+  At at_;
+};
+
+bool fits(Where where, Launch launch) {
+  if (where == Where::everywhere) return true;
+  return (where == Where::threads) == (launch == Launch::threads);
+}
+
+}  // namespace
+
+Registered::Registered(const char* suite, const char* name, Sweep sweep, void (*body)(const At&)) {
+  entries().push_back({suite, name, std::move(sweep), body});
+}
+
+void register_all() {
+  for (const Entry& entry : entries())
+    for (const Place& place : places())
+      for (int ranks : entry.sweep.ranks) {
+        if (!fits(entry.sweep.where, place.launch)) continue;
+        const At at{place, ranks};
+        const std::string name = std::string(entry.name) + "/" + name_of(place) + "_R" + std::to_string(ranks);
+        auto* body = entry.body;
+        testing::RegisterTest(entry.suite, name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+                              [body, at]() -> testing::Test* { return new Run(body, at); });
+      }
+}
+
+}  // namespace conformance
