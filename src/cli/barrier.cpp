@@ -1,0 +1,65 @@
+#include "cli/barrier.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <ctime>
+
+#include <sluice/errors.h>
+
+namespace sluice::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLongest = std::chrono::seconds(60);
+constexpr int kSpins = 20'000;
+constexpr int kYields = 2'000;
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+void sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
+  const timespec at_most{0, 100'000'000};
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT, value, &at_most, nullptr, 0);
+}
+
+void wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void SharedBarrier::wait(int ranks, bool spin) {
+  const std::uint32_t mine = generation.load(std::memory_order_acquire);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(ranks)) {
+    arrived.store(0, std::memory_order_relaxed);
+    generation.store(mine + 1, std::memory_order_release);
+    wake_all(generation);
+    return;
+  }
+  const auto passed = [&] { return generation.load(std::memory_order_acquire) != mine; };
+  for (int i = 0; spin && i < kSpins && !passed(); ++i) pause_briefly();
+  for (int i = 0; i < kYields && !passed(); ++i) sched_yield();
+  const auto give_up = Clock::now() + kLongest;
+  while (!passed()) {
+    if (abandoned.load(std::memory_order_acquire) != 0) throw PeerError("another rank has failed; its own message says why");
+    if (Clock::now() > give_up) throw PeerError("a rank did not come to the barrier within 60 s");
+    sleep_while(generation, mine);
+  }
+}
+
+void SharedBarrier::abandon() {
+  abandoned.store(1, std::memory_order_release);
+  wake_all(generation);
+}
+
+}  // namespace sluice::cli

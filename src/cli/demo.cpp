@@ -1,0 +1,231 @@
+// `sluice demo`: a real mixture-of-experts layer across ranks, checked against the same layer in one place.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <fmt/format.h>
+#include <sluice/sluice.h>
+
+#include "cli/demo_report.h"
+#include "cli/json.h"
+#include "cli/moe_layer.h"
+#include "cli/routing_file.h"
+#include "cli/usage.h"
+
+namespace sluice::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct DemoFlags {
+  CommonFlags common;
+  std::string routing;
+  std::int64_t tokens = -1;  // per rank
+  int experts = 0;
+  int topk = 0;
+  int hidden = 256;
+  int inner = 64;
+};
+
+// The whole job, equal on all ranks.
+struct DemoPlan {
+  DemoFlags flags;
+  LayerShape shape;
+  std::optional<Decisions> recorded;
+  std::vector<std::int64_t> first_token;  // [ranks + 1]
+  std::vector<int> first_expert;          // [ranks + 1]
+
+  std::int64_t tokens_of(int rank) const { return first_token[rank + 1] - first_token[rank]; }
+  std::int64_t max_tokens() const {
+    std::int64_t most = 0;
+    for (std::size_t r = 0; r + 1 < first_token.size(); ++r) most = std::max(most, tokens_of(static_cast<int>(r)));
+    return most;
+  }
+  // Decisions for tokens [first, first + count) of the batch.
+  Decisions decide(std::int64_t first, const std::vector<std::uint16_t>& tokens) const {
+    const auto count = static_cast<std::int64_t>(tokens.size()) / shape.hidden;
+    return recorded ? slice(*recorded, first, count) : Router(shape).route(tokens);
+  }
+};
+
+DemoPlan make_plan(const DemoFlags& flags, int ranks) {
+  DemoPlan plan;
+  plan.flags = flags;
+  if (flags.hidden % 8 != 0) throw UsageError(fmt::format("--hidden {} is not a multiple of 8 (rows are multiples of 16 bytes)", flags.hidden));
+  if (!flags.routing.empty()) plan.recorded = read_routing_file(flags.routing);
+  const int used = plan.recorded ? std::max(1, experts_used(*plan.recorded)) : 256;
+  plan.shape = {.experts = flags.experts > 0 ? flags.experts : used, .hidden = flags.hidden, .inner = flags.inner, .seed = flags.common.seed};
+  plan.shape.topk = plan.recorded ? plan.recorded->topk : flags.topk > 0 ? flags.topk : std::min(8, plan.shape.experts);
+  if (plan.recorded && plan.shape.experts < used) {
+    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", flags.experts, flags.routing, used - 1));
+  }
+  if (plan.recorded && flags.topk > 0 && flags.topk != plan.shape.topk) {
+    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", flags.topk, flags.routing, plan.shape.topk));
+  }
+  if (plan.shape.topk > plan.shape.experts) {
+    throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are", plan.shape.topk, plan.shape.experts));
+  }
+  plan.first_expert = split_experts(plan.shape.experts, ranks);
+  plan.first_token.push_back(0);
+  for (int r = 0; r < ranks; ++r) {
+    // A recorded file is shared out whole, once, unless --tokens says otherwise.
+    const std::int64_t all = plan.recorded ? plan.recorded->tokens() : 0;
+    const std::int64_t share = flags.tokens >= 0 ? flags.tokens : plan.recorded ? all / ranks + (r < all % ranks ? 1 : 0) : 512;
+    plan.first_token.push_back(plan.first_token.back() + share);
+  }
+  return plan;
+}
+
+// What one rank hands in.
+Json rank_result(const DispatchResult& sent, const std::vector<double>& stage_us, const CombineResult& home, std::int64_t tokens, int hidden) {
+  Json result;
+  result["stage_us"] = stage_us;
+  result["per_source"] = sent.host.per_source;
+  result["per_expert"] = sent.host.per_expert;
+  const auto bytes = static_cast<std::size_t>(tokens * hidden) * sizeof(std::uint16_t);
+  std::vector<std::uint8_t> rows(bytes);
+  if (bytes > 0) std::copy_n(home.rows.as<std::uint8_t>(), bytes, rows.data());
+  result["rows"] = Json::binary(std::move(rows));
+  return result;
+}
+
+CommunicatorOptions options_of(const DemoPlan& plan) {
+  CommunicatorOptions options;
+  options.engine = plan.flags.common.engine;
+  options.max_tokens = std::max<std::int64_t>(1, plan.max_tokens());
+  options.experts = plan.shape.experts;
+  options.hidden = plan.shape.hidden;
+  options.topk = plan.shape.topk;
+  options.layout = Layout::grouped;
+  options.first_expert = plan.first_expert;
+  options.deadline_ms = plan.flags.common.deadline_ms;
+  return options;
+}
+
+// Every local expert over its rows, into arena memory that combine can read where it is.
+TensorView run_experts(const DemoPlan& plan, Communicator& comm, const DispatchResult& sent) {
+  const std::int64_t hidden = plan.shape.hidden;
+  if (sent.host.rows == 0) return TensorView(nullptr, DataType::bf16, 0, hidden);
+  TensorView done = comm.allocate(sent.host.rows, hidden * 2);
+  const std::uint16_t* in = sent.rows.as<std::uint16_t>();
+  std::uint16_t* out = done.as<std::uint16_t>();
+  const std::int64_t* offsets = sent.offsets.as<std::int64_t>();
+  for (int e = 0; e < comm.local_experts(); ++e) {
+    if (sent.host.per_expert[e] == 0) continue;
+    const Expert expert(plan.shape, plan.first_expert[comm.rank()] + e);
+    const std::int64_t end = offsets[e] + sent.host.per_expert[e];
+    for (std::int64_t row = offsets[e]; row < end; ++row) expert.forward(in + row * hidden, out + row * hidden);
+  }
+  return done;
+}
+
+std::string demo_rank(const DemoPlan& plan, RankContext& context) {
+  Communicator comm(context.group, options_of(plan));
+  const std::int64_t first = plan.first_token[context.rank];
+  const std::int64_t tokens = plan.tokens_of(context.rank);
+  const std::int64_t hidden = plan.shape.hidden;
+  const auto x = make_tokens(plan.shape, first, tokens);
+  std::vector<double> stage_us;
+  // All ranks begin a stage together, so that its time is its own and not a slower peer's.
+  const auto stage = [&](auto&& body) {
+    context.group.barrier();
+    const auto begin = Clock::now();
+    body();
+    stage_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  };
+  Decisions decisions;
+  stage([&] { decisions = plan.decide(first, x); });
+  DispatchArgs out;
+  out.rows = ConstTensorView(x.data(), DataType::bf16, tokens, hidden);
+  out.expert_ids = ConstTensorView(decisions.ids.data(), DataType::int32, tokens, plan.shape.topk);
+  out.weights = ConstTensorView(decisions.weights.data(), DataType::fp32, tokens, plan.shape.topk);
+  out.layout = Layout::grouped;
+  DispatchResult sent;
+  stage([&] {
+    sent = comm.dispatch(out);
+    sent.ready.wait();
+  });
+  TensorView done;
+  stage([&] { done = run_experts(plan, comm, sent); });
+  CombineArgs back;
+  back.rows = done;
+  back.route = sent.route;
+  back.weights = sent.weights;
+  CombineResult home;
+  stage([&] {
+    home = comm.combine(back);
+    home.ready.wait();
+  });
+  const auto packed = Json::to_cbor(rank_result(sent, stage_us, home, tokens, plan.shape.hidden));
+  return {packed.begin(), packed.end()};
+}
+
+// Puts the ranks' results together and compares them with the dense layer.
+DemoReport judge(const DemoPlan& plan, const std::vector<std::string>& results) {
+  DemoReport report;
+  const int ranks = static_cast<int>(results.size());
+  report.rows.assign(results.size(), std::vector<std::int64_t>(results.size(), 0));
+  std::vector<std::uint16_t> outputs;
+  for (int r = 0; r < ranks; ++r) {
+    const Json result = Json::from_cbor(results[r]);
+    const auto& binary = result["rows"].get_binary();
+    const auto at = outputs.size();
+    outputs.resize(at + binary.size() / 2);
+    std::copy(binary.begin(), binary.end(), reinterpret_cast<std::uint8_t*>(outputs.data() + at));
+    for (int s = 0; s < ranks; ++s) report.rows[s][r] = result["per_source"].at(static_cast<std::size_t>(s));
+    for (const auto& count : result["per_expert"]) report.rows_per_expert.push_back(count);
+    for (std::size_t i = 0; i < report.stage_us.size(); ++i) {
+      report.stage_us[i] = std::max(report.stage_us[i], result["stage_us"].at(i).get<double>());
+    }
+  }
+  const auto x = make_tokens(plan.shape, 0, plan.first_token.back());
+  const Decisions decisions = plan.decide(0, x);
+  report.comparison = compare_with_dense(plan.shape, plan.first_expert, x, decisions, outputs);
+  report.counts_right = report.rows_per_expert == rows_per_expert(decisions, plan.shape.experts);
+  for (int r = 0; r < ranks; ++r) {
+    const Decisions mine = slice(decisions, plan.first_token[r], plan.tokens_of(r));
+    report.counts_right = report.counts_right && report.rows[r] == rows_per_rank(mine, plan.first_expert);
+  }
+  return report;
+}
+
+int run_demo(const DemoFlags& flags) {
+  Launcher launcher(flags.common.launch, flags.common.ranks, 4);
+  const DemoPlan plan = make_plan(flags, launcher.ranks());
+  if (isatty(STDERR_FILENO) != 0 && !flags.common.json) fmt::print(stderr, "running {} ranks as {} ...\r", launcher.ranks(), name_of(launcher.launch()));
+  const auto results = launcher.run([&](RankContext& context) { return demo_rank(plan, context); });
+  if (!launcher.prints()) return kDone;
+  DemoReport report = judge(plan, results);
+  report.shape = plan.shape;
+  report.tokens = plan.max_tokens();
+  report.first_expert = plan.first_expert;
+  report.routing = flags.routing;
+  report.launch = launcher.launch();
+  if (flags.common.json) {
+    print_line(demo_record(report));
+  } else {
+    print_demo(report);
+  }
+  return report.ok() ? kDone : kFailed;
+}
+
+}  // namespace
+
+Command add_demo(CLI::App& program) {
+  auto flags = std::make_shared<DemoFlags>();
+  CLI::App* app = program.add_subcommand("demo", "Run a real mixture-of-experts layer across ranks and check it against the same layer in one place");
+  add_common_flags(*app, flags->common);
+  app->add_option("--routing", flags->routing, "Recorded router decisions, CSV or CSV.gz: token,expert0..,weight0.. [a DeepSeek-V3-like gate]")
+      ->type_name("FILE");
+  app->add_option("--tokens", flags->tokens, "Tokens of each rank [512; with --routing the file's, shared out]")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
+  app->add_option("--experts", flags->experts, "Experts in all [256; with --routing the file's largest id + 1]")->check(CLI::Range(1, limits::experts));
+  app->add_option("--topk", flags->topk, "Experts per token [8; with --routing the file's]")->check(CLI::Range(1, limits::topk));
+  app->add_option("--hidden", flags->hidden, "Elements of a token's row")->check(CLI::Range(8, 32768))->capture_default_str();
+  app->add_option("--inner", flags->inner, "Inner elements of each expert's feed-forward")->check(CLI::Range(1, 32768))->capture_default_str();
+  return {app, [flags] { return run_demo(*flags); }};
+}
+
+}  // namespace sluice::cli

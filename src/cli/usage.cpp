@@ -1,0 +1,107 @@
+#include "cli/usage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <sluice/limits.h>
+
+namespace sluice::cli {
+namespace {
+
+int edit_distance(const std::string& a, const std::string& b) {
+  std::vector<int> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+const CLI::App* chosen_command(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? &program : chosen.front();
+}
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) flags.push_back("--" + name);
+    for (const auto& name : option->get_snames()) flags.push_back("-" + name);
+  }
+  return flags;
+}
+
+std::string stem_of(const std::string& flag) { return flag.substr(0, flag.find('=')); }
+
+std::string with_suggestion(std::string sentence, const std::string& suggestion) {
+  return suggestion.empty() ? sentence : sentence + "; did you mean " + suggestion + "?";
+}
+
+std::string first_line(std::string text) {
+  text = text.substr(0, text.find('\n'));
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void add_common_flags(CLI::App& app, CommonFlags& flags) {
+  app.add_option("--ranks", flags.ranks, "Number of ranks")->check(CLI::Range(1, limits::ranks_per_node));
+  add_choice<Launch>(app, "--launch", flags.launch,
+                     {{"threads", Launch::threads}, {"processes", Launch::processes}, {"env", Launch::env}},
+                     fmt::format("How ranks are started; env: rank and size come from sluice run, torchrun, mpirun or srun [{}]",
+                                 name_of(flags.launch)));
+  app.add_option("--engine", flags.engine, "Engine; none = the best that is usable here")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
+      ->type_name("cpu|cuda");
+  app.add_option("--seed", flags.seed, "Seed of everything that is random")->capture_default_str();
+  app.add_flag("--json", flags.json, "One JSON object per line on standard output, nothing else");
+  app.add_option("--deadline-ms", flags.deadline_ms, "How long to wait for a peer; 0 = without end")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+}
+
+std::string nearest(const std::string& text, const std::vector<std::string>& names) {
+  std::string best;
+  int best_distance = static_cast<int>(text.size()) / 2 + 1;
+  for (const auto& name : names) {
+    int distance = edit_distance(text, name);
+    if (text.size() > 3 && name.starts_with(text)) distance = std::min(distance, 1);
+    if (distance < best_distance) {
+      best = name;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+  const CLI::App* app = chosen_command(program);
+  if (app == &program) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+    const std::string word = arguments.empty() ? "" : arguments.front();
+    if (word.empty()) return fmt::format("a command is missing: {}", fmt::join(names, ", "));
+    const auto known = word.starts_with('-') ? flags_of(program) : names;
+    return with_suggestion(fmt::format("unknown {} {}", word.starts_with('-') ? "flag" : "command", word), nearest(word, known));
+  }
+  const auto flags = flags_of(*app);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+      const std::string flag = stem_of(arguments[i]);
+      if (!flag.starts_with('-') || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+      return with_suggestion(fmt::format("unknown flag {}", flag), nearest(flag, flags));
+    }
+    return "an argument is too many: " + first_line(error.what());
+  }
+  return first_line(error.what());
+}
+
+}  // namespace sluice::cli
