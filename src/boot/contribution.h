@@ -1,0 +1,37 @@
+// One rank's part in a collective of a group, and what is checked about all parts in every kind of group.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "boot/messages.h"
+#include "boot/unique_fd.h"
+
+namespace sluice::boot {
+
+struct Contribution {
+  FrameKind kind = FrameKind::barrier;  // all_gather, barrier, descriptors, or refused
+  std::vector<std::byte> bytes;         // refused: the reason, as text
+  UniqueFd descriptor;
+};
+using Contributions = std::vector<std::shared_ptr<Contribution>>;  // by rank
+
+const char* name_of(FrameKind kind);
+
+// A contribution that only says no: the peers get PeerError with the reason, the group stays usable.
+Contribution refusal(const std::string& why);
+
+// Throws what a collective must throw when a rank refused or ranks make different calls. `call` is
+// this rank's, also when it refuses (then ArgumentError with its reason).
+void check_contributions(const Contributions& all, int rank, FrameKind call);
+
+// The all_gather message of `bytes`, or the refusal of one that is too long.
+Contribution gather_contribution(std::span<const std::byte> bytes);
+
+// "all_gather on rank 3 of 16"
+std::string where(FrameKind call, int rank, int size);
+
+}  // namespace sluice::boot

@@ -1,0 +1,94 @@
+#include "boot/monitor.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <system_error>
+#include <vector>
+
+#include <fmt/core.h>
+#include <sluice/errors.h>
+
+#include "boot/sockets.h"
+
+namespace sluice::boot {
+namespace {
+
+// Ends when the other end of `wake` is closed or all peers have gone.
+void poll_until_closed(const PairSockets& sockets, Watchers& watchers, const UniqueFd& wake) {
+  std::vector<pollfd> entries;
+  for (const UniqueFd& fd : sockets.fds()) entries.push_back({fd.get(), POLLRDHUP, 0});
+  entries.push_back({wake.get(), POLLRDHUP, 0});
+  for (;;) {
+    if (::poll(entries.data(), entries.size(), -1) < 0) continue;  // a signal
+    for (std::size_t r = 0; r + 1 < entries.size(); ++r) {
+      if (entries.back().revents != 0) return;
+      if (entries[r].revents == 0) continue;
+      entries[r].fd = -1;
+      entries[r].revents = 0;
+      watchers.gone(static_cast<int>(r));
+    }
+    if (entries.back().revents != 0) return;
+  }
+}
+
+// The caller's signals are not for our thread.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Monitor::Monitor(std::shared_ptr<const PairSockets> sockets) : sockets_(std::move(sockets)) {}
+
+void Monitor::start() {
+  if (thread_.joinable()) return;
+  auto [ours, theirs] = make_pair_of_sockets();
+  const SignalsBlocked blocked;
+  try {
+    // The thread owns all that it touches, so that it may outlive this object (see the destructor).
+    thread_ = std::thread([sockets = sockets_, watchers = watchers_, wake = std::move(theirs)] {
+      poll_until_closed(*sockets, *watchers, wake);
+    });
+  } catch (const std::system_error& error) {
+    throw SystemError(fmt::format("watch: the thread that notices lost peers cannot be started: {}", error.what()));
+  }
+  wake_ = std::move(ours);
+}
+
+std::shared_ptr<void> Monitor::watch(Watchers::OnGone on_gone) {
+  const auto& fds = sockets_->fds();
+  {
+    const std::lock_guard lock(mutex_);
+    start();
+  }
+  // Those that have gone before the thread ran for the first time are told in this call too.
+  for (std::size_t r = 0; r < fds.size(); ++r)
+    if (fds[r] && hung_up(fds[r].get())) watchers_->gone(static_cast<int>(r));
+  return watchers_->add(std::move(on_gone));
+}
+
+Monitor::~Monitor() {
+  if (!thread_.joinable()) return;
+  const bool forked = sockets_->is_forked_copy();
+  if (!forked) wake_ = UniqueFd();
+  // A callback may drop the last handle of its group: the thread cannot wait for itself. In a forked
+  // copy it does not exist.
+  if (forked || thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+}  // namespace sluice::boot

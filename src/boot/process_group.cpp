@@ -1,0 +1,100 @@
+#include "boot/process_group.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/core.h>
+#include <sluice/errors.h>
+
+#include "boot/node.h"
+
+namespace sluice::boot {
+namespace {
+
+UniqueFd duplicate(int descriptor) { return UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
+
+// Collective calls of one rank one after another: two at once would mix their bytes in the streams.
+class Turn {
+ public:
+  Turn(std::atomic<bool>& busy, const std::string& call, int rank) : busy_(busy) {
+    if (busy_.exchange(true))
+      throw ArgumentError(fmt::format("{}: another thread is inside a collective call of this group; make them one after "
+                                      "another", call), rank);
+  }
+  ~Turn() { busy_ = false; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic<bool>& busy_;
+};
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(MeetingPlace place, std::vector<UniqueFd> peers)
+    : place_(std::move(place)),
+      sockets_(std::make_shared<const PairSockets>(std::move(peers))),
+      nodes_(static_cast<std::size_t>(place_.size), 0),
+      monitor_(sockets_) {}
+
+void ProcessGroup::learn_nodes(const Deadline& deadline) {
+  const Node mine = this_node();
+  const auto parts = exchange_all(FrameKind::all_gather, gather_contribution(encode(mine)), deadline);
+  std::vector<Node> all;
+  for (const auto& part : parts) {
+    const auto node = parse_node(part->bytes);
+    if (!node) throw PeerError(fmt::format("{}: a rank describes its node with garbage", who(place_)), place_.rank);
+    all.push_back(*node);
+  }
+  nodes_ = number_nodes(all);
+  require_one_node(who(place_), place_.rank, all);
+}
+
+Contributions ProcessGroup::exchange_all(FrameKind call, Contribution mine, const Deadline& deadline) {
+  const Turn turn(busy_, where(call, rank(), size()), rank());
+  if (sockets_->is_forked_copy())
+    throw ArgumentError(fmt::format("{}: this is a forked copy of the rank, and only the process that made the group may use it",
+                                    where(call, rank(), size())), rank());
+  if (failure_.empty()) {
+    ExchangeResult result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline, place_.timeout_ms);
+    if (!result.failure) {
+      check_contributions(result.all, rank(), call);
+      return std::move(result.all);
+    }
+    failure_ = result.failure->reason;
+  }
+  throw PeerError(fmt::format("{}: {}; make a new group", where(call, rank(), size()), failure_), rank());
+}
+
+std::vector<std::vector<std::byte>> ProcessGroup::all_gather(std::span<const std::byte> message) {
+  const auto all = exchange_all(FrameKind::all_gather, gather_contribution(message), Deadline::in_ms(place_.timeout_ms));
+  std::vector<std::vector<std::byte>> messages;
+  for (const auto& part : all) messages.push_back(std::move(part->bytes));
+  return messages;
+}
+
+void ProcessGroup::barrier() { exchange_all(FrameKind::barrier, Contribution{}, Deadline::in_ms(place_.timeout_ms)); }
+
+std::vector<UniqueFd> ProcessGroup::exchange_descriptors(int descriptor) {
+  Contribution mine;
+  mine.kind = FrameKind::descriptors;
+  mine.descriptor = duplicate(descriptor);
+  if (!mine.descriptor) mine = refusal(fmt::format("descriptor {} cannot be duplicated: {}", descriptor, std::strerror(errno)));
+  const auto all = exchange_all(FrameKind::descriptors, std::move(mine), Deadline::in_ms(place_.timeout_ms));
+  std::vector<UniqueFd> descriptors;
+  for (const auto& part : all) descriptors.push_back(std::move(part->descriptor));
+  return descriptors;
+}
+
+std::shared_ptr<void> ProcessGroup::watch(std::function<void(int rank)> on_gone) { return monitor_.watch(std::move(on_gone)); }
+
+std::shared_ptr<GroupState> meet_processes(const MeetingPlace& place) {
+  const Deadline deadline = Deadline::in_ms(place.timeout_ms);
+  auto group = std::make_shared<ProcessGroup>(place, meet(place, deadline));
+  group->learn_nodes(deadline.plus_ms(detail::grace_ms));
+  return group;
+}
+
+}  // namespace sluice::boot
