@@ -168,7 +168,7 @@ PROMISE(F3, combines_that_differ_are_told_to_every_rank, {{2, 3}}) {
       SCOPED_TRACE(difference);
       const CombineCall call = combine_call(job.problem);
       CombineCall mine = call;
-      if (self.rank == index(difference) % index(self.size)) {
+      if (self.rank == difference % self.size) {
         if (difference == 0) mine.type = DataType::fp16;
         if (difference == 1) mine.hidden += 8;
         if (difference == 2) mine.values = true;

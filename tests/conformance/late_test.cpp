@@ -1,0 +1,244 @@
+// F1, F7 and F8: late peers, who waited for whom, and that nobody calls a loss a success.
+#include <atomic>
+#include <cstring>
+
+#include "drive.h"
+#include "registry.h"
+
+namespace conformance {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+Recipe base(const At& at, std::uint64_t seed) {
+  Recipe recipe;
+  recipe.seed = seed;
+  recipe.ranks = at.ranks;
+  recipe.experts = 4 * at.ranks;
+  recipe.tokens = {12, 5, 17};
+  return recipe;
+}
+
+sluice::CommunicatorOptions with_deadline(const Problem& problem, const std::string& engine, int deadline_ms) {
+  sluice::CommunicatorOptions options = options_for(problem, engine);
+  options.deadline_ms = deadline_ms;
+  return options;
+}
+
+// Case 12: late by less than the deadline.
+PROMISE(F1, a_peer_late_by_less_than_the_deadline_is_fine, {{2, 3}}) {
+  for (Counts counts : {Counts::exact, Counts::bounded}) {
+    Recipe recipe = base(at, 1);
+    recipe.call.counts = counts;
+    const Job job(recipe);
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 10'000));
+      if (self.rank == 1) sleep_ms(700);
+      const auto brought = bring(job.problem, self.rank);
+      const sluice::DispatchResult sent = comm.dispatch(brought->args);
+      check_dispatch(job, self.rank, sent, *brought);
+      const CombineCall call = combine_call(job.problem);
+      const auto returned = give_back(comm, job, self.rank, sent, call);
+      if (self.rank == 0) sleep_ms(700);
+      check_combine(job, self.rank, call, comm.combine(returned->args));
+    });
+  }
+}
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Every rank gets PeerError in time; the late one too, when it comes. The channel has failed for good; a
+// new communicator works.
+void late(const At& at, bool in_combine, Counts counts) {
+  Recipe recipe = base(at, 2);
+  recipe.call.counts = counts;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    {
+      sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 500));
+      const auto brought = bring(job.problem, self.rank);
+      const CombineCall call = combine_call(job.problem);
+      sluice::DispatchResult sent;
+      std::unique_ptr<Returned> returned;
+      if (in_combine) {
+        sent = comm.dispatch(brought->args);
+        check_dispatch(job, self.rank, sent, *brought);
+        returned = give_back(comm, job, self.rank, sent, call);
+      }
+      self.group.barrier();
+      if (self.rank == 1) sleep_ms(1500);
+      const double start = now_ms();
+      const std::string message = expect_error<sluice::PeerError>([&] {
+        if (in_combine) comm.combine(returned->args).ready.wait();
+        else comm.dispatch(brought->args).ready.wait();
+      }, {in_combine ? "combine" : "dispatch", "rank 1"});
+      EXPECT_LT(now_ms() - start, 1500.0 * slower());
+      if (self.rank != 1) {
+        EXPECT_GT(now_ms() - start, 450) << message;
+        EXPECT_TRUE(says(message, "OPEN") || says(message, "open")) << message;
+        EXPECT_TRUE(says(message, "rank " + std::to_string(self.rank))) << message;
+      }
+      const double again = now_ms();
+      expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); });
+      EXPECT_LT(now_ms() - again, 400.0 * slower()) << "a failed channel must refuse at once";
+      self.group.barrier();
+    }
+    run_job(self, job);
+  });
+}
+
+PROMISE(F1, a_peer_later_than_the_deadline_ends_the_dispatch_everywhere, {{2, 3, 4}}) { late(at, false, Counts::exact); }
+PROMISE(F1, a_peer_later_than_the_deadline_ends_the_bounded_dispatch_everywhere, {{2, 3}}) { late(at, false, Counts::bounded); }
+PROMISE(F1, a_peer_later_than_the_deadline_ends_the_combine_everywhere, {{2, 3}}) { late(at, true, Counts::exact); }
+
+PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
+  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+    Recipe recipe = base(at, 3);
+    recipe.call.layout = layout;
+    recipe.call.counts = Counts::bounded;
+    const Job job(recipe);
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 300));
+      if (self.rank == 0) {
+        sleep_ms(900);
+        return;
+      }
+      const auto brought = bring(job.problem, self.rank);
+      const sluice::DispatchResult sent = comm.dispatch(brought->args);
+      expect_error<sluice::PeerError>([&] { sent.ready.wait(); }, {"rank 0"});
+      expect_error<sluice::PeerError>([&] { sent.ready.wait(); }, {"rank 0"});
+      expect_error<sluice::PeerError>([&] { (void)sent.ready.query(); }, {"rank 0"});
+      EXPECT_EQ(*sent.num_rows.as<std::int64_t>(), 0);
+      for (std::int64_t e = 0; e < sent.counts.elements(); ++e) EXPECT_EQ(sent.counts.as<std::int32_t>()[e], 0);
+      for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i) ASSERT_EQ(sent.local_ids.as<std::int32_t>()[i], -1);
+    });
+  }
+}
+
+PROMISE(F1, the_deadline_can_be_changed_while_it_runs, {{2}}) {
+  Recipe recipe = base(at, 4);
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 200));
+    comm.set_deadline_ms(0);
+    self.group.barrier();
+    if (self.rank == 1) sleep_ms(600);
+    round_trip(comm, job, self.rank, {});
+    comm.set_deadline_ms(200);
+    self.group.barrier();
+    if (self.rank == 1) {
+      sleep_ms(800);
+      return;
+    }
+    const auto brought = bring(job.problem, self.rank);
+    const double start = now_ms();
+    expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); });
+    EXPECT_LT(now_ms() - start, 700.0 * slower());
+  });
+}
+
+// A rank that leaves without its part is noticed long before the deadline.
+PROMISE(F1, a_rank_that_left_is_noticed_at_once, {{2, 3}}) {
+  const Job job(base(at, 5));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 20'000));
+    round_trip(comm, job, self.rank, {});
+    if (self.rank == 0) return;
+    const auto brought = bring(job.problem, self.rank);
+    const double start = now_ms();
+    expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); }, {"rank 0"});
+    EXPECT_LT(now_ms() - start, 3000.0 * slower());
+  });
+}
+
+PROMISE(F7, waiting_is_counted_for_the_rank_that_was_late, {{2, 3}}) {
+  constexpr int rounds = 5;
+  constexpr double delay_ms = 60;
+  Recipe recipe = base(at, 7);
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    round_trip(comm, job, self.rank, {});
+    std::vector<std::int64_t> waited(index(self.size), 0);
+    for (int round = 0; round < rounds; ++round) {
+      const auto brought = bring(job.problem, self.rank);
+      brought->args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
+      self.group.barrier();
+      if (self.rank == 1) sleep_ms(delay_ms);
+      comm.dispatch(brought->args).ready.wait();
+    }
+    for (int r = 0; r < self.size; ++r) {
+      const double ms = static_cast<double>(waited[index(r)]) * 1e-6;
+      if (r == 1 && self.rank != 1) {
+        // The machine may add to it; nothing may be missing.
+        EXPECT_GE(ms, 0.9 * rounds * delay_ms);
+        EXPECT_LE(ms, (1.1 * delay_ms + 20.0 * slower()) * rounds);
+      } else {
+        EXPECT_LE(ms, (0.1 * delay_ms + 20.0 * slower()) * rounds) << "waited for rank " << r;
+      }
+      if (r == self.rank) {
+        EXPECT_EQ(ms, 0) << "waited for itself";
+      }
+    }
+  });
+}
+
+PROMISE(F7, waiting_in_combine_is_counted_too, {{2, 3}}) {
+  const Job job(base(at, 8));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    const sluice::DispatchResult sent = comm.dispatch(brought->args);
+    check_dispatch(job, self.rank, sent, *brought);
+    const CombineCall call = combine_call(job.problem);
+    const auto returned = give_back(comm, job, self.rank, sent, call);
+    std::vector<std::int64_t> waited(index(self.size), 1000);
+    returned->args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
+    self.group.barrier();
+    if (self.rank == 1) sleep_ms(100);
+    check_combine(job, self.rank, call, comm.combine(returned->args));
+    if (self.rank != 1) {
+      EXPECT_GE(waited[1] - 1000, 90'000'000);
+    } else {
+      EXPECT_LE(waited[0] - 1000, 60'000'000 * slower());
+    }
+    EXPECT_EQ(waited[index(self.rank)], 1000);
+  });
+}
+
+// Every rank has its own deadline and the late one comes about when they run out: whoever reports success
+// has all its rows.
+PROMISE(F8, success_means_that_every_row_has_arrived, {{2, 3, 4}}) {
+  const int rounds = long_runs() ? 200 : 14;
+  for (Layout layout : {Layout::packed, Layout::grouped}) {
+    Recipe recipe = base(at, 88);
+    recipe.call.layout = layout;
+    recipe.call.counts = Counts::bounded;
+    const Job job(recipe);
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      for (int round = 0; round < rounds && !failed_here(); ++round) {
+        Random random(static_cast<std::uint64_t>(round));  // the same on all ranks
+        const int late_rank = static_cast<int>(random.below(self.size));
+        const int lateness = static_cast<int>(random.between(20, 90));
+        std::vector<int> deadlines;
+        for (int r = 0; r < self.size; ++r) deadlines.push_back(static_cast<int>(random.between(20, 90)));
+        sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+        comm.set_deadline_ms(deadlines[index(self.rank)]);
+        const auto brought = bring(job.problem, self.rank);
+        self.group.barrier();
+        if (self.rank == late_rank) sleep_ms(lateness);
+        try {
+          const sluice::DispatchResult sent = comm.dispatch(brought->args);
+          sent.ready.wait();
+          check_dispatch(job, self.rank, sent, *brought);
+        } catch (const sluice::PeerError&) {
+        }
+        self.group.barrier();
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace conformance
