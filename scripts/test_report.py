@@ -91,10 +91,10 @@ def read_gtest_text(text, prefix):
     outcomes = []
     running = None
     for line in text.splitlines():
-        match = re.match(r"\[ (RUN     |      OK|  FAILED |SKIPPED ) \] (\S+?)(?:,.*)?(?: \(\d+ ms\))?$", line)
+        match = re.match(r"\[\s+(RUN|OK|FAILED|SKIPPED)\s+\] (\S+?)(?:, where .*)?(?: \(\d+ ms\))?$", line)
         if not match:
             continue
-        word, name = match.group(1).strip(), match.group(2)
+        word, name = match.groups()
         if word == "RUN":
             running = name
             continue
