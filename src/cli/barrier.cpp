@@ -38,7 +38,7 @@ void wake_all(std::atomic<std::uint32_t>& word) {
 
 }  // namespace
 
-void SharedBarrier::wait(int ranks, bool spin) {
+void SharedBarrier::wait(int ranks, WaitFor form) {
   const std::uint32_t mine = generation.load(std::memory_order_acquire);
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(ranks)) {
     arrived.store(0, std::memory_order_relaxed);
@@ -47,12 +47,12 @@ void SharedBarrier::wait(int ranks, bool spin) {
     return;
   }
   const auto passed = [&] { return generation.load(std::memory_order_acquire) != mine; };
-  for (int i = 0; spin && i < kSpins && !passed(); ++i) pause_briefly();
-  for (int i = 0; i < kYields && !passed(); ++i) sched_yield();
+  for (int i = 0; form == WaitFor::spin && i < kSpins && !passed(); ++i) pause_briefly();
+  for (int i = 0; form != WaitFor::sleep && i < kYields && !passed(); ++i) sched_yield();
   const auto give_up = Clock::now() + kLongest;
   while (!passed()) {
     if (abandoned.load(std::memory_order_acquire) != 0) throw PeerError("another rank has failed; its own message says why");
-    if (Clock::now() > give_up) throw PeerError("a rank did not come to the barrier within 60 s");
+    if (form != WaitFor::sleep && Clock::now() > give_up) throw PeerError("a rank did not come to the barrier within 60 s");
     sleep_while(generation, mine);
   }
 }

@@ -1,0 +1,141 @@
+#include "cli/bench_case.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <sluice/limits.h>
+
+#include "cli/routing_file.h"
+#include "cli/routing_model.h"
+
+namespace sluice::cli {
+namespace {
+
+std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
+  RoutingModel model;
+  std::vector<Decisions> decisions;
+  if (parse_routing_model(shape.routing, model)) {
+    bench.experts = shape.experts > 0 ? shape.experts : natural_experts(model);
+    bench.topk = shape.topk > 0 ? shape.topk : std::min(natural_topk(model), bench.experts);
+    if (bench.topk > bench.experts) {
+      throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are", bench.topk, bench.experts));
+    }
+    for (int r = 0; r < bench.ranks; ++r) {
+      decisions.push_back(generate(model, bench.experts, bench.topk, bench.tokens, bench.flags.common.seed, static_cast<std::uint64_t>(r)));
+    }
+    return decisions;
+  }
+  if (shape.routing.find_first_of("./") == std::string::npos) {
+    const std::string near = nearest(shape.routing, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
+    throw UsageError(fmt::format("--routing {} is neither uniform, zipf:S, lognormal:S nor a file (write ./{} if it is one){}", shape.routing,
+                                 shape.routing, near.empty() ? "" : "; did you mean --routing " + near + "?"));
+  }
+  const Decisions all = read_routing_file(shape.routing);
+  bench.experts = shape.experts > 0 ? shape.experts : std::max(1, experts_used(all));
+  bench.topk = all.topk;
+  if (bench.experts < experts_used(all)) {
+    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", bench.experts, shape.routing, experts_used(all) - 1));
+  }
+  if (shape.topk > 0 && shape.topk != all.topk) {
+    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", shape.topk, shape.routing, all.topk));
+  }
+  for (int r = 0; r < bench.ranks; ++r) decisions.push_back(slice(all, r * bench.tokens, bench.tokens));
+  return decisions;
+}
+
+std::int64_t largest_sum(const BenchCase& bench, bool of_row, bool local_too) {
+  std::int64_t most = 0;
+  for (int a = 0; a < bench.ranks; ++a) {
+    std::int64_t sum = 0;
+    for (int b = 0; b < bench.ranks; ++b) {
+      if (a != b || local_too) sum += of_row ? bench.rows[a][b] : bench.rows[b][a];
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+const char* name_of(Op op) { return op == Op::dispatch ? "dispatch" : "combine"; }
+const char* name_of(Layout layout) {
+  constexpr const char* names[] = {"packed", "grouped", "padded"};
+  return names[static_cast<int>(layout)];
+}
+const char* name_of(Counts counts) { return counts == Counts::exact ? "exact" : "bounded"; }
+
+void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
+  app.add_option("--tokens", flags.tokens, "Tokens of each rank; several, separated by commas, give a line each")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{0}, limits::max_tokens))
+      ->capture_default_str();
+  app.add_option("--hidden", flags.hidden, "Elements of a row")->check(CLI::Range(std::int64_t{1}, limits::row_bytes))->capture_default_str();
+  app.add_option("--topk", flags.topk, "Experts per token [the routing's, else 8]")->check(CLI::Range(1, limits::topk));
+  app.add_option("--experts", flags.experts, "Experts in all [the routing's, else 256]")->check(CLI::Range(1, limits::experts));
+  add_choice<DataType>(app, "--dtype", flags.dtype,
+                       {{"bf16", DataType::bf16}, {"fp16", DataType::fp16}, {"fp32", DataType::fp32}, {"e4m3", DataType::e4m3}},
+                       "Element type; e4m3 travels with an FP32 scale per 128 elements and comes home as bf16 [bf16]");
+  add_choice<Layout>(app, "--layout", flags.layout, {{"packed", Layout::packed}, {"grouped", Layout::grouped}, {"padded", Layout::padded}},
+                     "Layout of the result [packed]");
+  add_choice<Counts>(app, "--counts", flags.counts, {{"exact", Counts::exact}, {"bounded", Counts::bounded}},
+                     "Whether the call waits for the counts [exact]");
+  app.add_option("--capacity", flags.capacity, "Rows (padded: per expert) of a result; 0 = the upper bound")->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--routing", flags.routing, "uniform|zipf:S|lognormal:S|FILE")->capture_default_str();
+}
+
+std::int64_t BenchCase::row_bytes() const {
+  const std::int64_t hidden = flags.shape.hidden;
+  if (op == Op::combine) return hidden * size_of(combine_type());
+  if (flags.quantise || sends_scales()) return hidden + 4 * scale_groups();
+  return hidden * size_of(flags.shape.dtype);
+}
+
+std::int64_t BenchCase::bytes_recv_max() const { return largest_sum(*this, op == Op::combine, true) * row_bytes(); }
+std::int64_t BenchCase::wire_bytes_max() const { return largest_sum(*this, op == Op::combine, false) * row_bytes(); }
+
+std::int64_t BenchCase::logical_bytes_max() const {
+  std::int64_t most = 0;
+  for (const auto& mine : decisions) {
+    most = std::max(most, static_cast<std::int64_t>(std::count_if(mine.ids.begin(), mine.ids.end(), [](std::int32_t id) { return id >= 0; })));
+  }
+  return most * row_bytes();
+}
+
+BenchCase make_case(const BenchFlags& flags, Op op, int ranks, std::int64_t tokens) {
+  BenchCase bench;
+  bench.flags = flags;
+  bench.op = op;
+  bench.ranks = ranks;
+  bench.tokens = tokens;
+  const ShapeFlags& shape = flags.shape;
+  if (shape.hidden * size_of(shape.dtype) % limits::row_bytes_multiple != 0) {
+    throw UsageError(fmt::format("--hidden {} of {}: a row must be a multiple of {} bytes", shape.hidden, name_of(shape.dtype), limits::row_bytes_multiple));
+  }
+  bench.decisions = decide(shape, bench);
+  bench.first_expert = split_experts(bench.experts, ranks);
+  for (const auto& mine : bench.decisions) bench.rows.push_back(rows_per_rank(mine, bench.first_expert));
+  return bench;
+}
+
+CommunicatorOptions options_of(const BenchCase& bench) {
+  const BenchFlags& flags = bench.flags;
+  CommunicatorOptions options;
+  options.engine = flags.common.engine;
+  options.max_tokens = std::max<std::int64_t>(1, bench.tokens);
+  options.experts = bench.experts;
+  options.hidden = flags.shape.hidden;
+  options.topk = bench.topk;
+  options.dtype = flags.shape.dtype;
+  options.layout = flags.shape.layout;
+  options.alignment = flags.shape.alignment;
+  options.capacity = flags.shape.capacity;
+  options.first_expert = bench.first_expert;
+  options.deadline_ms = flags.common.deadline_ms;
+  options.workers = flags.workers;
+  return options;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,78 @@
+// One measurement of the bench: its shape, its router decisions, and what follows from them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <sluice/options.h>
+
+#include "cli/decisions.h"
+#include "cli/usage.h"
+
+namespace sluice::cli {
+
+enum class Op { dispatch, combine };
+const char* name_of(Op op);
+const char* name_of(Layout layout);
+const char* name_of(Counts counts);
+
+// The flags that fix a communicator's shape; `info --size` takes them too.
+struct ShapeFlags {
+  std::vector<std::int64_t> tokens{4096};
+  int hidden = 7168;
+  int topk = 0;     // 0: of the routing file, else 8
+  int experts = 0;  // 0: of the routing file, else 256
+  DataType dtype = DataType::bf16;
+  Layout layout = Layout::packed;
+  Counts counts = Counts::exact;
+  std::int64_t capacity = 0;
+  std::int64_t alignment = 1;
+  std::string routing = "uniform";
+};
+void add_shape_flags(CLI::App& app, ShapeFlags& flags);
+
+struct BenchFlags {
+  CommonFlags common;
+  ShapeFlags shape;
+  std::vector<std::string> ops{"dispatch", "combine"};
+  bool cached = false;
+  bool quantise = false;
+  int num_sms = 0;
+  std::string method = "automatic";
+  int workers = 0;
+  int iters = 20;
+  int warmup = 3;
+};
+
+struct BenchCase {
+  BenchFlags flags;
+  Op op = Op::dispatch;
+  int ranks = 1;
+  std::int64_t tokens = 0;
+  int experts = 0;
+  int topk = 0;
+  std::vector<int> first_expert;      // [ranks + 1]
+  std::vector<Decisions> decisions;   // [ranks]
+  std::vector<std::vector<std::int64_t>> rows;  // [from][to]
+
+  // Type of the rows that combine sums: e4m3 comes home as bf16.
+  DataType combine_type() const { return flags.shape.dtype == DataType::e4m3 ? DataType::bf16 : flags.shape.dtype; }
+  bool sends_scales() const { return flags.shape.dtype == DataType::e4m3; }
+  std::int64_t scale_groups() const { return (flags.shape.hidden + 127) / 128; }
+  // Bytes of one row as it travels in this operation, scales included.
+  std::int64_t row_bytes() const;
+  std::int64_t bytes_recv_max() const;  // see cli.md
+  std::int64_t wire_bytes_max() const;  // the same without what stays on its rank
+  std::int64_t logical_bytes_max() const;  // as if every (token, expert) pair travelled
+};
+
+// Decisions of every rank: of the file (each rank takes the next `tokens`), or generated. Throws
+// UsageError and FileError.
+BenchCase make_case(const BenchFlags& flags, Op op, int ranks, std::int64_t tokens);
+
+// Of a communicator that is made for `tokens` tokens per rank.
+CommunicatorOptions options_of(const BenchCase& bench);
+
+}  // namespace sluice::cli

@@ -1,0 +1,59 @@
+// The yardstick of the bench: the same bytes by plain copies, all ranks at once, with as many workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace sluice::cli {
+
+// Memory that every rank can reach: one window of `window_bytes` per rank, one behind the other.
+struct CopyWindows {
+  std::byte* data = nullptr;
+  std::size_t window_bytes = 0;  // a multiple of the page size
+  int ranks = 1;
+
+  std::byte* of(int rank) const { return data + static_cast<std::size_t>(rank) * window_bytes; }
+};
+
+struct CopyWork {
+  CopyWindows windows;
+  int rank = 0;
+  std::size_t row_bytes = 0;     // a multiple of 16
+  std::int64_t rows = 0;         // to move: bytes_recv_max / row_bytes
+  std::int64_t tokens = 0;
+  const std::byte* own = nullptr;  // dispatch: the rank's T rows, read round and round
+  std::byte* home = nullptr;       // combine: T rows to store
+};
+
+// Window that `rows` rows of a case need.
+std::size_t copy_window_bytes(bool combine, std::int64_t rows, std::size_t row_bytes, int ranks);
+
+enum class CopyForm {
+  stream,   // stores past the caches
+  library,  // memcpy, which chooses for itself
+};
+
+// dispatch: copies `rows` rows from own memory into the next rank's window.
+void copy_out(const CopyWork& work, CopyForm form, int worker, int workers);
+
+// combine: reads `rows` rows out of the peers' windows and stores `tokens` rows: each output row is the
+// last of the rows that were read for it.
+void copy_home(const CopyWork& work, CopyForm form, int worker, int workers);
+
+// `workers` threads, the caller's included, that do one part each.
+class CopyTeam {
+ public:
+  CopyTeam(const CopyWork& work, bool combine, int workers);
+  ~CopyTeam();
+  // Wakes the helpers, so that run() need not.
+  void prepare(CopyForm form);
+  // Returns when all have done their part, seen by every rank.
+  void run();
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace sluice::cli
