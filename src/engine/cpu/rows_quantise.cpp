@@ -6,6 +6,10 @@
 // clang-format: the order matters
 #include <hwy/highway.h>
 
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
 #include "engine/cpu/rows.h"
 #include "engine/cpu/rows_scalar.h"
 #include "engine/cpu/rows_simd-inl.h"
@@ -17,31 +21,33 @@ template <DataType type>
 struct Group {
   static constexpr Order order = type == DataType::bf16 ? Order::even_odd : Order::halves;
 
-  // The bits of finite |x|, or of 0.
+  // The elements as signed integers of their own size: without the sign bit they are ordered as the
+  // numbers are, and what is not finite is at least `infinity`.
+  using Bits = std::conditional_t<type == DataType::fp32, std::int32_t, std::int16_t>;
+  static constexpr Bits infinity = type == DataType::fp32 ? 0x7f80'0000 : type == DataType::bf16 ? 0x7f80 : 0x7c00;
+
   template <class D>
-  static HWY_INLINE Vec<I32<D>> finite_magnitude(D d, Vec<D> v) {
-    const I32<D> di;
-    const auto magnitude = hn::BitCast(di, hn::And(bits_of(d, v), hn::Set(U32<D>(), 0x7fff'ffffu)));
-    return hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(di, static_cast<std::int32_t>(numbers::fp32_infinity))),
-                              magnitude);
+  static HWY_INLINE Vec<D> finite_magnitude(D d, const void* row, std::int64_t at) {
+    const auto bits = load(d, static_cast<const std::uint8_t*>(row) + at * size_of(type));
+    const auto magnitude = hn::And(bits, hn::Set(d, std::numeric_limits<Bits>::max()));
+    return hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(d, infinity)), magnitude);
   }
 
-  // Positive floats are ordered as their bits are.
   static HWY_INLINE float largest(const void* row, std::int64_t at, std::int64_t end) {
-    const hn::ScalableTag<float> d;
-    const I32<decltype(d)> di;
-    constexpr std::int64_t step = 2 * static_cast<std::int64_t>(hn::MaxLanes(d));
-    const auto least = static_cast<std::int32_t>(numbers::bits_of(numbers::smallest_largest));
-    auto a = hn::Set(di, least), b = a;
-    for (; at + step <= end; at += step) {
-      const auto x = load_pair<type, order>(d, row, at);
-      a = hn::Max(a, finite_magnitude(d, x.a));
-      b = hn::Max(b, finite_magnitude(d, x.b));
+    const hn::ScalableTag<Bits> d;
+    constexpr std::int64_t lanes = hn::MaxLanes(d);
+    auto a = hn::Zero(d), b = a;
+    for (; at + 2 * lanes <= end; at += 2 * lanes) {
+      a = hn::Max(a, finite_magnitude(d, row, at));
+      b = hn::Max(b, finite_magnitude(d, row, at + lanes));
     }
-    const std::int32_t bits = hn::GetLane(hn::MaxOfLanes(di, hn::Max(a, b)));
-    float found = numbers::float_of_bits(static_cast<std::uint32_t>(bits));
-    for (; at < end; ++at) found = numbers::larger_finite(found, element<type>(row, at));
-    return found;
+    HWY_ALIGN Bits found[lanes];
+    hn::Store(hn::Max(a, b), d, found);
+    Bits bits = 0;
+    for (const Bits x : found) bits = x > bits ? x : bits;
+    float value = numbers::larger_finite(numbers::smallest_largest, element<type>(&bits, 0));
+    for (; at < end; ++at) value = numbers::larger_finite(value, element<type>(row, at));
+    return value;
   }
 
   template <class D>

@@ -81,26 +81,24 @@ HWY_INLINE Vec<U32<D>> bf16_in_upper_half(D d, Vec<D> v) {
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, numbers::fp32_nan), rounded);
 }
 
-// As numbers::small_of_magnitude for vectors. The subnormal side lets one FP32 addition round: the low
-// bits of |x| + 2^(24 - bias - mantissa) count the smallest subnormal. `largest` saturates.
+// As numbers::small_of_magnitude for vectors, by one FP32 addition that rounds (to nearest even, the
+// mode of every thread that did not change it): the low bits of |x| + 2^(e + 23 - mantissa), e the exponent of
+// x but at least that of the smallest normal number, count units of the last place. `largest` saturates.
 template <int mantissa, int bias, class D>
 HWY_INLINE Vec<U32<D>> small_of_float(D d, Vec<D> v, std::uint32_t largest, std::uint32_t nan) {
   const U32<D> du;
   const I32<D> di;
-  constexpr int shift = 23 - mantissa;
-  constexpr std::uint32_t magic = static_cast<std::uint32_t>(151 - bias - mantissa) << 23;
+  constexpr int sign_shift = mantissa == 10 ? 16 : 24;
+  constexpr int up = (23 - mantissa) << 23;
   const auto all = bits_of(d, v);
-  const auto sign = hn::And(hn::ShiftRight<31 - 7 - (mantissa == 10 ? 8 : 0)>(all),
-                            hn::Set(du, mantissa == 10 ? 0x8000u : 0x80u));
-  const auto magnitude = hn::BitCast(
-      du, hn::Min(hn::BitCast(di, hn::And(all, hn::Set(du, 0x7fff'ffffu))), hn::Set(di, static_cast<std::int32_t>(largest))));
-  const auto odd = hn::And(hn::ShiftRight<shift>(magnitude), hn::Set(du, 1u));
-  const auto normal = hn::Sub(hn::ShiftRight<shift>(hn::Add(magnitude, hn::Add(odd, hn::Set(du, (1u << (shift - 1)) - 1u)))),
-                              hn::Set(du, static_cast<std::uint32_t>(127 - bias) << mantissa));
-  const auto shifted = hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(du, magic)));
-  const auto subnormal = hn::Sub(bits_of(d, shifted), hn::Set(du, magic));
-  const auto is_subnormal = hn::Lt(hn::BitCast(di, magnitude), hn::Set(di, (128 - bias) << 23));
-  const auto value = hn::IfThenElse(hn::RebindMask(du, is_subnormal), subnormal, normal);
+  const auto sign = hn::And(hn::ShiftRight<sign_shift>(all), hn::Set(du, 0x8000'0000u >> sign_shift));
+  const auto magnitude = hn::Min(hn::BitCast(di, hn::And(all, hn::Set(du, 0x7fff'ffffu))),
+                                 hn::Set(di, static_cast<std::int32_t>(largest)));
+  const auto exponent = hn::Max(hn::And(magnitude, hn::Set(di, 0x7f80'0000)), hn::Set(di, (128 - bias) << 23));
+  const auto magic = hn::Add(exponent, hn::Set(di, up));
+  const auto counted = hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, magic)));
+  const auto places = hn::Add(hn::ShiftRight<23 - mantissa>(exponent), hn::Set(di, -((128 - bias) << mantissa)));
+  const auto value = hn::BitCast(du, hn::Add(hn::Sub(counted, magic), places));
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, nan), hn::Or(value, sign));
 }
 

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "engine/cpu/rows_sum.cpp"
 #include <hwy/foreach_target.h>
 // clang-format: the order matters
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "engine/cpu/rows.h"
@@ -58,9 +59,11 @@ struct Sum {
     set_element<out>(s.out, at, acc);
   }
 
-  // 2N * pairs elements: the accumulators stay in registers while the rows pass.
+  // 2N * pairs elements: the accumulators stay in registers while the rows pass. A sum takes too many
+  // instructions for the processor to look ahead to the next lines by itself, so they are fetched here,
+  // `ahead` bytes on, and never past the row: a line of a stranger's costs as much as one of ours.
   template <int pairs, bool streaming, class D>
-  static HWY_INLINE void chunk(D d, const SumRows& s, std::int64_t at) {
+  static HWY_INLINE void chunk(D d, const SumRows& s, std::int64_t at, std::int64_t ahead) {
     constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(d)), step = 2 * n;
     Pair<D> acc[pairs];
     if (s.bias[0] || s.bias[1]) {
@@ -74,6 +77,7 @@ struct Sum {
     }
     for (int r = 0; r < s.count; ++r) {
       const void* row = s.rows[r];
+      hwy::Prefetch(static_cast<const std::uint8_t*>(row) + ahead);
       const auto w = hn::Set(d, weighted ? s.weights[r] : 1.0f);
       for (int p = 0; p < pairs; ++p) {
         Pair<D> x = load_pair<in, order>(d, row, at + p * step);
@@ -84,11 +88,27 @@ struct Sum {
     for (int p = 0; p < pairs; ++p) store_pair<out, order, streaming>(d, acc[p], s.out, at + p * step);
   }
 
+  static std::int64_t fetch_distance(const SumRows& s) { return s.count <= 2 ? 1024 : 512; }
+
+  // Fetches what lies before the first line that a chunk fetches.
+  static void fetch_heads(const SumRows& s) {
+    const std::int64_t bytes = s.n * size_of(in), distance = fetch_distance(s);
+    for (int r = 0; r < s.count; ++r) {
+      for (std::int64_t i = 0; i < distance && i < bytes; i += 64) {
+        hwy::Prefetch(static_cast<const std::uint8_t*>(s.rows[r]) + i);
+      }
+    }
+  }
+
   // As many whole chunks of [at, end) as fit; returns where it stopped.
   template <int pairs, bool streaming, class D>
   static HWY_INLINE std::int64_t chunks(D d, const SumRows& s, std::int64_t at, std::int64_t end) {
     constexpr std::int64_t step = 2 * pairs * static_cast<std::int64_t>(hn::MaxLanes(d));
-    for (; at + step <= end; at += step) chunk<pairs, streaming>(d, s, at);
+    const std::int64_t distance = fetch_distance(s), last = s.n * size_of(in) - 1;
+    for (; at + step <= end; at += step) {
+      const std::int64_t ahead = at * size_of(in) + distance;
+      chunk<pairs, streaming>(d, s, at, ahead < last ? ahead : last);
+    }
     return at;
   }
 
@@ -96,7 +116,11 @@ struct Sum {
   static void span(const SumRows& s) {
     const hn::ScalableTag<float> d;
     const hn::CappedTag<float, 4> small;
+    // One cache line of each row at a time, if the registers allow it.
+    constexpr auto pair_bytes = static_cast<int>(2 * hn::MaxLanes(d)) * static_cast<int>(size_of(in));
+    constexpr int pairs = pair_bytes >= 64 ? 1 : pair_bytes >= 16 ? 64 / pair_bytes : 4;
     std::int64_t at = 0;
+    fetch_heads(s);
     if constexpr (streaming) {
       // Whole vectors are streamed to aligned places; the elements before the first go one 16-byte
       // store, or one element, at a time.
@@ -107,8 +131,8 @@ struct Sum {
       at = chunks<1, true>(small, s, 0, end);
       for (; at < end; ++at) one(s, at);
     }
-    at = chunks<4, streaming>(d, s, at, s.n);
-    at = chunks<1, streaming>(d, s, at, s.n);
+    at = chunks<pairs, streaming>(d, s, at, s.n);
+    if constexpr (pairs > 1) at = chunks<1, streaming>(d, s, at, s.n);
     at = chunks<1, false>(small, s, at, s.n);
     for (; at < s.n; ++at) one(s, at);
   }

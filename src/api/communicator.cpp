@@ -1,0 +1,82 @@
+// How a communicator comes to be: options compared, engine made, core put on top.
+#include <sluice/communicator.h>
+
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
+
+#include "api/engines.h"
+#include "api/environment.h"
+#include "core/communicator_state.h"
+
+namespace sluice {
+
+namespace {
+
+struct Prepared {
+  core::Config config;
+  const api::EngineEntry* engine = nullptr;
+};
+
+Prepared prepare(CommunicatorOptions options, int rank, int ranks) {
+  const api::EngineEntry& engine = api::find_engine(options.engine);
+  options.engine = engine.name;
+  if (options.checks == Checks::by_default) {
+    if (const auto check = api::check_from_environment()) options.checks = *check ? Checks::on : Checks::off;
+  }
+  return {core::resolve(options, rank, ranks, engine.flag_bytes(options.channels)), &engine};
+}
+
+// A rank that cannot go on says so where the others would wait for it.
+Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& options) {
+  Prepared prepared;
+  std::string text;
+  std::exception_ptr error;
+  try {
+    prepared = prepare(options, group.rank(), group.size());
+    text = "options=good\n" + core::agreement_of(prepared.config.options);
+  } catch (const Error& e) {
+    error = std::current_exception();
+    text = std::string("refused: ") + e.what();
+  }
+  const auto texts = group.all_gather(std::as_bytes(std::span(text)));
+  if (error) std::rethrow_exception(error);
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const std::string other(reinterpret_cast<const char*>(texts[r].data()), texts[r].size());
+    if (other.starts_with("refused: ")) {
+      throw PeerError(fmt::format("communicator on rank {}: rank {} {}", group.rank(), r, other), group.rank());
+    }
+  }
+  core::check_agreement(texts, group.rank());
+  return prepared;
+}
+
+void check_nodes(const boot::GroupState& group) {
+  for (const int node : group.nodes()) {
+    if (node == 0) continue;
+    throw ArgumentError(fmt::format("communicator on rank {}: the group spans several nodes, which this version does not "
+                                    "support yet", group.rank()), group.rank());
+  }
+}
+
+}  // namespace
+
+Communicator::Communicator(const Group& group, const CommunicatorOptions& options) {
+  if (!group.valid()) throw ArgumentError("communicator: the group is empty");
+  const auto& state = group.state();
+  check_nodes(*state);
+  const Prepared prepared = prepare_with_peers(*state, options);
+  engine::EngineSpec spec;
+  spec.topology = prepared.config.topology;
+  spec.channels = prepared.config.options.channels;
+  spec.arena_bytes = prepared.config.size.arena_bytes;
+  spec.deadline_ms = prepared.config.options.deadline_ms;
+  spec.workers = prepared.config.options.workers;
+  state_ = std::make_shared<core::CommunicatorState>(prepared.config, state->nodes(), prepared.engine->make(spec, state));
+}
+
+WindowSize Communicator::size_of(const CommunicatorOptions& options, int ranks) {
+  return prepare(options, 0, ranks).config.size;
+}
+
+}  // namespace sluice

@@ -1,0 +1,22 @@
+// The engines of this build: the one place where a new one is named.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "boot/group_state.h"
+#include "engine/engine.h"
+
+namespace sluice::api {
+
+struct EngineEntry {
+  const char* name;
+  std::int64_t (*flag_bytes)(int channels);  // of its flags in each control page
+  std::unique_ptr<engine::Engine> (*make)(const engine::EngineSpec&, std::shared_ptr<boot::GroupState>);
+};
+
+// The best usable engine for "". Throws ArgumentError for an unknown name, SystemError for one that is
+// not usable here.
+const EngineEntry& find_engine(const std::string& name);
+
+}  // namespace sluice::api

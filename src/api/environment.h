@@ -1,0 +1,16 @@
+// Every environment variable that the library reads, in one place. Read when a group or communicator is
+// made, never in an operation.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace sluice::api {
+
+// SLUICE_CHECK: unset, or 0 or 1. Throws ArgumentError for anything else.
+std::optional<bool> check_from_environment();
+
+// SLUICE_CPU_TARGET: name of a SIMD target, or empty.
+std::string cpu_target_from_environment();
+
+}  // namespace sluice::api

@@ -1,0 +1,83 @@
+// Small checks that turn an illegal argument into one sentence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
+#include <sluice/tensor.h>
+
+namespace sluice::core {
+
+class ArgumentCheck {
+ public:
+  ArgumentCheck(const std::string& where, int rank) : where_(where), rank_(rank) {}
+
+  [[noreturn]] void refuse(const std::string& what) const { throw ArgumentError(where_ + ": " + what, rank_); }
+  void require(bool holds, const char* what) const {
+    if (!holds) refuse(what);
+  }
+  void between(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) const {
+    if (value < low || value > high) refuse(fmt::format("{} = {} is outside {} to {}", name, value, low, high));
+  }
+
+  // Shape with names: dims -1 are free.
+  template <class View>
+  void shape(const char* name, const View& view, std::initializer_list<std::int64_t> dims) const {
+    bool fits = view.dims == static_cast<int>(dims.size());
+    std::string want, have;
+    std::size_t d = 0;
+    for (const std::int64_t n : dims) {
+      fits = fits && (n < 0 || view.shape[d] == n);
+      want += fmt::format("{}{}", d ? ", " : "", n < 0 ? std::string("any") : fmt::format("{}", n));
+      ++d;
+    }
+    for (int i = 0; i < view.dims; ++i) have += fmt::format("{}{}", i ? ", " : "", view.shape[static_cast<std::size_t>(i)]);
+    if (!fits) refuse(fmt::format("{} has shape [{}], but [{}] is needed", name, have, want));
+    for (int i = 0; i < view.dims; ++i) {
+      if (view.shape[static_cast<std::size_t>(i)] < 0) refuse(fmt::format("{} has a negative shape [{}]", name, have));
+    }
+    if (view.elements() > 0 && !view.data) refuse(fmt::format("{} has shape [{}] but a null pointer", name, have));
+  }
+
+  template <class View>
+  void type(const char* name, const View& view, std::initializer_list<DataType> types) const {
+    std::string want;
+    for (const DataType t : types) {
+      if (view.dtype == t) return;
+      want += fmt::format("{}{}", want.empty() ? "" : ", ", name_of(t));
+    }
+    refuse(fmt::format("{} has element type {}; possible: {}", name, name_of(view.dtype), want));
+  }
+
+  template <class View>
+  void row_major(const char* name, const View& view) const {
+    std::int64_t stride = 1;
+    for (int d = view.dims - 1; d >= 0; --d) {
+      const auto at = static_cast<std::size_t>(d);
+      if (view.shape[at] > 1 && view.strides[at] != stride) refuse(fmt::format("{} must be row-major and contiguous", name));
+      stride *= view.shape[at];
+    }
+  }
+
+  // Elements of a row contiguous, rows at multiples of 16 bytes.
+  template <class View>
+  void rows(const char* name, const View& view) const {
+    const auto last = static_cast<std::size_t>(view.dims - 1);
+    if (view.elements() == 0) return;
+    if (view.shape[last] > 1 && view.strides[last] != 1) refuse(fmt::format("elements of a row of {} must be contiguous", name));
+    bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+    for (std::size_t d = 0; d < last; ++d) {
+      if (view.shape[d] > 1) aligned = aligned && view.strides[d] * size_of(view.dtype) % 16 == 0 && view.strides[d] >= 0;
+    }
+    if (!aligned) refuse(fmt::format("rows of {} must begin at multiples of 16 bytes", name));
+  }
+
+ private:
+  const std::string& where_;
+  int rank_;
+};
+
+}  // namespace sluice::core

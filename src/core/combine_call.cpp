@@ -1,0 +1,182 @@
+// From the arguments of one combine to its blocks, its script and its result.
+#include <algorithm>
+#include <utility>
+
+#include <sluice/errors.h>
+
+#include "core/communicator_state.h"
+
+namespace sluice::core {
+
+namespace {
+
+// What one combine takes from the arena.
+struct CombineBlocks {
+  std::shared_ptr<HeldBlock> sums, output, temporary;
+  bool gathers_rows = false;
+  DataType sum_type = DataType::bf16;  // of what peers read
+  std::byte* rows = nullptr;           // what peers read
+  std::int64_t row_stride = 0;
+  std::int64_t readable_rows = 0;      // capacity for the check after OPEN
+  float* weights = nullptr;
+  float* values_sent = nullptr;
+  std::byte* out = nullptr;
+  float* values_out = nullptr;
+  Placement placement;
+};
+
+// Packed rows that lie in the arena are read where they lie; everything else goes through a temporary
+// block in packed order.
+CombineBlocks take_combine_blocks(const CombineArgs& args, const CombineCall& call, const Topology& topology, Memory& memory) {
+  CombineBlocks b;
+  const RouteState& route = *args.route.state();
+  const RouteTables& tables = route.tables;
+  const bool packed = tables.layout == Layout::packed;
+  const std::int64_t packed_rows = route.packed_rows_known >= 0 ? route.packed_rows_known
+                                   : packed                     ? std::min(call.rows, tables.packed_limit)
+                                                                : tables.packed_limit;
+  b.sum_type = !packed && args.single_rounding ? DataType::fp32 : call.dtype;
+  b.gathers_rows = !packed || (args.rows.data && !memory.contains(args.rows.data));
+  b.rows = const_cast<std::byte*>(args.rows.as<std::byte>());
+  b.row_stride = call.row_stride;
+  b.readable_rows = call.rows;
+  if (b.gathers_rows) {
+    b.row_stride = call.hidden * size_of(b.sum_type);
+    b.sums = memory.allocate(packed_rows * b.row_stride, Owner::temporary, Arena::End::low);
+    b.rows = b.sums->data();
+  }
+  const auto lay_out_temporary = [&](Slices& slices) {
+    lay_out(slices, b.placement, topology.ranks);
+    b.weights = slices.take<float>(packed && call.weights ? packed_rows : 0);
+    b.values_sent = slices.take<float>(call.values ? packed_rows * tables.topk : 0);
+  };
+  Slices measure;
+  lay_out_temporary(measure);
+  b.temporary = memory.allocate(measure.bytes(), Owner::temporary, Arena::End::high);
+  Slices slices(b.temporary->data());
+  lay_out_temporary(slices);
+  const std::int64_t out_bytes = args.output.given() ? 0 : align_up(tables.tokens * call.hidden * size_of(call.dtype), 256);
+  const std::int64_t value_bytes = call.values ? tables.tokens * tables.topk * 4 : 0;
+  b.output = memory.allocate(out_bytes + value_bytes, Owner::result, Arena::End::low);
+  b.out = args.output.given() ? args.output.as<std::byte>() : b.output->data();
+  b.values_out = call.values ? reinterpret_cast<float*>(b.output->data() + out_bytes) : nullptr;
+  return b;
+}
+
+GatherArgs gather_args(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b, const Topology* topology) {
+  const RouteState& route = *args.route.state();
+  GatherArgs gather;
+  gather.topology = topology;
+  gather.route = route.tables;
+  gather.rows = args.rows.as<std::byte>();
+  gather.rows_given = call.rows;
+  gather.row_stride = call.row_stride;
+  gather.expert_stride = call.expert_stride;
+  gather.dtype = call.dtype;
+  gather.sum_type = b.sum_type;
+  gather.elements = call.hidden;
+  gather.weights = call.weights ? args.weights.as<float>() : nullptr;
+  gather.values = call.values ? args.values.as<float>() : nullptr;
+  gather.rows_out = b.gathers_rows ? b.rows : nullptr;
+  gather.weights_out = call.weights && route.tables.layout == Layout::packed ? b.weights : nullptr;
+  gather.values_out = call.values ? b.values_sent : nullptr;
+  gather.made_by = route.made_by.get();
+  return gather;
+}
+
+ReduceArgs reduce_args(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b, Report* report) {
+  const RouteTables& tables = args.route.state()->tables;
+  ReduceArgs reduce;
+  reduce.route = tables;
+  reduce.placement = b.placement;
+  reduce.in_type = b.sum_type;
+  reduce.out_type = call.dtype;
+  reduce.elements = call.hidden;
+  for (int i = 0; i < 2; ++i) {
+    reduce.bias[i] = args.bias[i].as<std::byte>();
+    reduce.bias_stride[i] = args.bias[i].strides[0] * size_of(call.dtype);
+  }
+  reduce.out = b.out;
+  reduce.out_stride = (args.output.given() ? args.output.strides[0] : call.hidden) * size_of(call.dtype);
+  reduce.weighted = call.weights && tables.layout == Layout::packed;
+  reduce.values = b.values_out;
+  reduce.waited = args.waited.as<std::int64_t>();
+  reduce.report = report;
+  return reduce;
+}
+
+CombineResult combine_result(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b) {
+  const RouteTables& tables = args.route.state()->tables;
+  CombineResult result;
+  if (args.output.given()) {
+    result.rows = args.output;
+  } else {
+    result.rows = TensorView(b.out, call.dtype, tables.tokens, call.hidden);
+    result.rows.owner = b.output;
+  }
+  if (call.values) {
+    result.values = TensorView(b.values_out, DataType::fp32, tables.tokens, tables.topk);
+    result.values.owner = b.output;
+  }
+  return result;
+}
+
+}  // namespace
+
+CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
+  CombineCall call;
+  CombineBlocks b;
+  try {
+    call = check_call(args, config_, where(OperationKind::combine));
+    b = take_combine_blocks(args, call, config_.topology, *memory_);
+  } catch (const Error& error) {
+    refuse(OperationKind::combine, args.channel, error);
+    throw;
+  }
+  const engine::WindowView& window = engine_->window();
+  const RouteState& route = *args.route.state();
+  CombineParts parts;
+  Common& common = parts.common;
+  common.channel = args.channel;
+  common.num_sms = args.num_sms;
+  common.report = engine_->make_report();
+  parts.ready = engine_->make_event();
+  parts.inputs_free = engine_->make_event();
+  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), false});
+  if (route.channel != args.channel) common.first.push_back({route.made, true});
+  common.keep.push_back(route.made_by);
+  for (const auto& block : {b.sums, b.output, b.temporary}) {
+    if (!block) continue;
+    depend_on(common, *block);
+    block->used_until(parts.inputs_free);
+  }
+  route.block->used_until(parts.inputs_free);
+  for (const ConstTensorView& view : {args.rows, args.weights, args.values, args.bias[0], args.bias[1],
+                                      ConstTensorView(args.output), ConstTensorView(args.waited)}) {
+    use_until(view, parts.inputs_free, common);
+  }
+  parts.gather = gather_args(args, call, b, window.topology);
+  parts.gathers = b.gathers_rows || parts.gather.weights_out || parts.gather.values_out;
+  parts.publish = publish_args(args.channel, common.report, call.digest);
+  parts.publish.made_by = route.made_by.get();
+  ControlRecord& record = parts.publish.record;
+  record.rows = memory_->place_of(b.rows);
+  record.row_stride = b.row_stride;
+  record.weights = memory_->place_of(parts.gather.weights_out);
+  record.values = memory_->place_of(parts.gather.values_out);
+  record.capacity = b.readable_rows;
+  parts.agree = agree_args(OperationKind::combine, args.channel, common.report);
+  parts.agree.route = route.tables;
+  parts.agree.placement = b.placement;
+  parts.reduce = reduce_args(args, call, b, common.report.get());
+  parts.reduce.topology = window.topology;
+  parts.reduce.addresses = window.addresses;
+  CombineResult result = combine_result(args, call, b);
+  const Context about = context(OperationKind::combine, args.channel);
+  result.ready = Event(std::make_shared<EventState>(parts.ready, common.report, about));
+  result.inputs_free = Event(std::make_shared<EventState>(parts.inputs_free, common.report, about));
+  engine_->lane(args.channel).submit(combine_script(std::move(parts)));
+  return result;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,154 @@
+#include "core/communicator_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/errors.h>
+
+#include "core/argument_check.h"
+
+namespace sluice::core {
+
+bool EventState::wait(std::chrono::milliseconds timeout) const {
+  if (!event_->wait(timeout)) return false;
+  if (const std::exception_ptr error = error_of(*report_, context_)) std::rethrow_exception(error);
+  return true;
+}
+
+void depend_on(Common& common, const HeldBlock& block) {
+  for (const auto& event : block.after()) common.first.push_back({event, true});
+}
+
+class CommunicatorState::Admission {
+ public:
+  Admission(CommunicatorState& state, int channel, const std::string& where) {
+    const int rank = state.config_.topology.rank;
+    const ArgumentCheck check(where, rank);
+    check.between("channel", channel, 0, state.config_.options.channels - 1);
+    channel_ = state.channels_[static_cast<std::size_t>(channel)].get();
+    if (channel_->busy.exchange(true, std::memory_order_acquire)) {
+      channel_ = nullptr;
+      check.refuse(fmt::format("another host thread is inside a call on channel {}; calls on one channel must not overlap",
+                               channel));
+    }
+  }
+  ~Admission() {
+    if (channel_) channel_->busy.store(false, std::memory_order_release);
+  }
+  Admission(const Admission&) = delete;
+  Admission& operator=(const Admission&) = delete;
+  std::int64_t next_call() { return ++channel_->calls; }
+
+ private:
+  Channel* channel_ = nullptr;
+};
+
+CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine)
+    : config_(std::move(config)), nodes_(std::move(nodes)), engine_(std::move(engine)),
+      memory_(std::make_shared<Memory>(engine_->window())) {
+  Checks& checks = config_.options.checks;
+  if (checks == Checks::by_default) checks = engine_->checks_by_default() ? Checks::on : Checks::off;
+  for (int c = 0; c < config_.options.channels; ++c) channels_.push_back(std::make_unique<Channel>());
+}
+
+std::string CommunicatorState::where(OperationKind kind) const {
+  return fmt::format("{} on rank {} of {}", name_of(kind), config_.topology.rank, config_.topology.ranks);
+}
+
+Context CommunicatorState::context(OperationKind kind, int channel) const {
+  return {kind, config_.topology.rank, config_.topology.ranks, channel};
+}
+
+PublishArgs CommunicatorState::publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const {
+  const engine::WindowView& window = engine_->window();
+  PublishArgs publish;
+  publish.topology = window.topology;
+  publish.addresses = window.addresses;
+  publish.page = window.page;
+  publish.channel = channel;
+  publish.record.digest = digest;
+  publish.operations = reinterpret_cast<std::int64_t*>(window.base + window.page.counter_offset(channel));
+  publish.report = report.get();
+  return publish;
+}
+
+AgreeArgs CommunicatorState::agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const {
+  const engine::WindowView& window = engine_->window();
+  AgreeArgs agree;
+  agree.topology = window.topology;
+  agree.addresses = window.addresses;
+  agree.page = window.page;
+  agree.channel = channel;
+  agree.kind = kind;
+  agree.report = report.get();
+  return agree;
+}
+
+void CommunicatorState::refuse(OperationKind kind, int channel, const Error& error) {
+  const std::shared_ptr<Report> report = engine_->make_report();
+  RefusalParts parts;
+  parts.kind = kind;
+  parts.common.channel = channel;
+  parts.common.report = report;
+  parts.publish = publish_args(channel, report, Digest{});
+  ControlRecord& record = parts.publish.record;
+  record.refusal = Refusal::call;
+  const std::string reason = error.what();
+  std::memcpy(record.reason, reason.data(), std::min(reason.size(), std::size_t{reason_bytes - 1}));
+  parts.agree = agree_args(kind, channel, report);
+  engine_->lane(channel).submit(refusal_script(std::move(parts)));
+}
+
+namespace {
+void throw_if_failed(const engine::Lane& lane, const Context& context) {
+  const Status failure = lane.failure();
+  if (failure.failed) throw PeerError(sentence(failure, context), context.rank);
+}
+}  // namespace
+
+DispatchResult CommunicatorState::dispatch(const DispatchArgs& args) {
+  Admission admission(*this, args.channel, where(OperationKind::dispatch));
+  throw_if_failed(engine_->lane(args.channel), context(OperationKind::dispatch, args.channel));
+  return start_dispatch(args, (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call());
+}
+
+CombineResult CommunicatorState::combine(const CombineArgs& args) {
+  Admission admission(*this, args.channel, where(OperationKind::combine));
+  throw_if_failed(engine_->lane(args.channel), context(OperationKind::combine, args.channel));
+  admission.next_call();
+  return start_combine(args);
+}
+
+TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype) {
+  const std::string call = fmt::format("allocate on rank {} of {}", config_.topology.rank, config_.topology.ranks);
+  const ArgumentCheck check(call, config_.topology.rank);
+  check.between("rows", rows, 0, std::int64_t{1} << 40);
+  check.between("row_bytes", row_bytes, 1, limits::row_bytes);
+  if (row_bytes % limits::row_bytes_multiple != 0) {
+    check.refuse(fmt::format("row_bytes = {} is not a multiple of {}", row_bytes, limits::row_bytes_multiple));
+  }
+  const auto block = memory_->allocate(rows * row_bytes, Owner::input, Arena::End::low);
+  for (const auto& event : block->after()) {
+    event->wait(std::chrono::milliseconds(-1));
+    if (event->state() == engine::LaneEvent::State::failed) {
+      throw PeerError(call + ": the memory came from an operation that has failed; make a new communicator",
+                      config_.topology.rank);
+    }
+  }
+  TensorView view(block->data(), dtype, rows, row_bytes / size_of(dtype));
+  view.owner = block;
+  return view;
+}
+
+// Views into the arena are protected by the event; anything else by keeping its owner, if it has one.
+void CommunicatorState::use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event,
+                                  Common& common) {
+  if (view.data && memory_->contains(view.data)) {
+    if (const auto block = memory_->block_of(view.data)) block->used_until(event);
+  } else if (view.owner) {
+    common.keep.push_back(view.owner);
+  }
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,83 @@
+// What stands behind a Communicator: calls in, scripts out.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/communicator.h>
+#include <sluice/errors.h>
+
+#include "core/call.h"
+#include "core/config.h"
+#include "core/memory.h"
+#include "core/messages.h"
+#include "core/scripts.h"
+#include "engine/engine.h"
+
+namespace sluice::core {
+
+// Waits for a lane's event, then says what went wrong.
+class EventState {
+ public:
+  EventState(std::shared_ptr<engine::LaneEvent> event, std::shared_ptr<Report> report, const Context& context)
+      : event_(std::move(event)), report_(std::move(report)), context_(context) {}
+  bool wait(std::chrono::milliseconds timeout) const;  // negative: without end. Throws the operation's error
+  const std::shared_ptr<engine::LaneEvent>& lane_event() const { return event_; }
+
+ private:
+  std::shared_ptr<engine::LaneEvent> event_;
+  std::shared_ptr<Report> report_;
+  Context context_;
+};
+
+class CommunicatorState {
+ public:
+  CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine);
+
+  DispatchResult dispatch(const DispatchArgs& args);
+  CombineResult combine(const CombineArgs& args);
+  TensorView allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype);
+  RoutingCounts count(const DispatchArgs& args) const;
+
+  const Config& config() const { return config_; }
+  const std::vector<int>& nodes() const { return nodes_; }
+  engine::Engine& engine() { return *engine_; }
+
+ private:
+  struct Channel {
+    std::atomic<bool> busy{false};
+    std::int64_t calls = 0;
+  };
+  // Admits one host thread to a channel.
+  class Admission;
+  struct DispatchBlocks;
+
+  std::string where(OperationKind kind) const;
+  Context context(OperationKind kind, int channel) const;
+  PublishArgs publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const;
+  AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
+  void refuse(OperationKind kind, int channel, const Error& error);
+
+  DispatchResult start_dispatch(const DispatchArgs& args, std::int64_t number);
+  CombineResult start_combine(const CombineArgs& args);
+  std::shared_ptr<RouteState> make_route(const DispatchArgs& args, const DispatchCall& call, std::int64_t number,
+                                         std::int64_t packed_limit);
+  DispatchBlocks take_blocks(const DispatchArgs& args, const DispatchCall& call, std::int64_t number);
+  DispatchParts dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
+  DispatchResult dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
+  void learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks, DispatchResult& result);
+  void use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event, Common& common);
+
+  Config config_;
+  std::vector<int> nodes_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::shared_ptr<Memory> memory_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+};
+
+// Waits, in the lane, for what the block's memory was used for before.
+void depend_on(Common& common, const HeldBlock& block);
+
+}  // namespace sluice::core

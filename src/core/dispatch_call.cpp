@@ -1,0 +1,288 @@
+// From the arguments of one dispatch to its blocks, its script and its result.
+#include <algorithm>
+#include <utility>
+
+#include <sluice/errors.h>
+
+#include "core/communicator_state.h"
+
+namespace sluice::core {
+
+// What one dispatch takes from the arena, and the addresses in it.
+struct CommunicatorState::DispatchBlocks {
+  std::shared_ptr<Report> report;
+  std::shared_ptr<engine::LaneEvent> ready;
+  std::shared_ptr<RouteState> route;
+  bool makes_route = false;
+  std::shared_ptr<HeldBlock> rows, scales, outputs, temporary;
+  std::int64_t capacity = 0;    // rows (padded: per expert)
+  std::int64_t total_rows = 0;  // of the result
+  std::byte* landed = nullptr;
+  std::byte* scale_data = nullptr;
+  std::int64_t scale_bytes = 0;
+  std::int64_t scale_ld = 0;
+  DispatchOutputs out;
+  Placement placement;
+  float* arrived_weights = nullptr;
+};
+
+namespace {
+
+std::int64_t scale_elements(const DispatchCall& call, ScaleLayout layout, std::int64_t rows) {
+  if (layout == ScaleLayout::row) return rows * call.scale_count;
+  const std::int64_t size = size_of(call.scale_type);
+  return align_up(rows * size, 16) / size * call.scale_count;
+}
+
+void lay_out(Slices& slices, DispatchOutputs& out, const DispatchCall& call, Layout layout, const Topology& topology,
+             std::int64_t total_rows) {
+  const bool packed = layout == Layout::packed;
+  const std::int64_t local = topology.local_experts(topology.rank);
+  out.offset_count = (packed ? topology.ranks : local) + 1;
+  out.weight_count = packed ? total_rows * call.topk : total_rows;
+  out.num_rows = slices.take<std::int64_t>(1);
+  out.dropped = slices.take<std::int64_t>(1);
+  out.counts = slices.take<std::int32_t>(local);
+  out.aligned_counts = slices.take<std::int32_t>(local);
+  out.offsets = slices.take<std::int64_t>(out.offset_count);
+  out.local_ids = packed && call.topk > 0 ? slices.take<std::int32_t>(total_rows * call.topk) : nullptr;
+  out.weights = call.weights ? slices.take<float>(out.weight_count) : nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<RouteState> CommunicatorState::make_route(const DispatchArgs& args, const DispatchCall& call,
+                                                          std::int64_t number, std::int64_t packed_limit) {
+  auto route = std::make_shared<RouteState>();
+  RouteTables& tables = route->tables;
+  tables.layout = args.layout;
+  tables.tokens = call.tokens;
+  tables.topk = call.topk;
+  tables.ranks = config_.topology.ranks;
+  tables.packed_limit = packed_limit;
+  tables.alignment = call.alignment;
+  Slices measure;
+  core::lay_out(measure, tables, config_.topology.experts);
+  route->block = memory_->allocate(measure.bytes(), Owner::route, Arena::End::high);
+  Slices slices(route->block->data());
+  core::lay_out(slices, tables, config_.topology.experts);
+  route->channel = args.channel;
+  route->number = number;
+  route->has_ids = call.routing == Routing::ids;
+  return route;
+}
+
+// Rows last: exact without a capacity takes the largest gap that is left, at most the upper bound, and
+// gives the rest back when the count is known. Scales lie before the rows, so that the end can shrink.
+CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchArgs& args, const DispatchCall& call,
+                                                                 std::int64_t number) {
+  DispatchBlocks b;
+  const Topology& topology = config_.topology;
+  const std::int64_t local = topology.local_experts(topology.rank);
+  const std::int64_t per_row = args.layout == Layout::padded ? local : 1;
+  const std::int64_t scale_size = size_of(call.scale_type);
+  const bool takes_gap = call.capacity == 0 && call.most > 0 && args.counts == Counts::exact && !args.route.valid();
+  const std::int64_t most = takes_gap ? call.most : call.capacity;
+  b.report = engine_->make_report();
+  b.ready = engine_->make_event();
+  b.makes_route = !args.route.valid();
+  const std::int64_t packed_limit = args.layout == Layout::packed ? most : topology.ranks * config_.options.max_tokens;
+  b.route = b.makes_route ? make_route(args, call, number, packed_limit) : args.route.state();
+  Slices measure;
+  lay_out(measure, b.out, call, args.layout, topology, most * per_row);
+  b.outputs = memory_->allocate(measure.bytes(), Owner::result, Arena::End::high);
+  Slices slices(b.outputs->data());
+  lay_out(slices, b.out, call, args.layout, topology, most * per_row);
+  const auto lay_out_temporary = [&](Slices& s) {
+    core::lay_out(s, b.placement, topology.ranks);
+    b.arrived_weights = s.take<float>(call.weights ? b.route->tables.packed_limit * call.topk : 0);
+  };
+  Slices measure_temporary;
+  lay_out_temporary(measure_temporary);
+  b.temporary = memory_->allocate(measure_temporary.bytes(), Owner::temporary, Arena::End::high);
+  Slices temporary(b.temporary->data());
+  lay_out_temporary(temporary);
+
+  const auto scale_bytes = [&](std::int64_t rows) {
+    return align_up(scale_elements(call, args.scale_layout, rows * per_row) * scale_size, Arena::unit);
+  };
+  const bool own_scales = args.output.given() && call.scale_count > 0;
+  if (own_scales) b.scales = memory_->allocate(scale_bytes(most), Owner::result, Arena::End::low);
+  const auto need = [&](std::int64_t rows) {
+    return (own_scales ? 0 : scale_bytes(rows)) + align_up(rows * per_row * call.row_bytes, Arena::unit);
+  };
+  const Owner owner = args.output.given() ? Owner::temporary : Owner::result;
+  b.rows = takes_gap ? memory_->allocate_largest(need(most), owner) : memory_->allocate(need(most), owner, Arena::End::low);
+  b.capacity = most;
+  if (b.rows->bytes() < need(most)) {
+    b.capacity = b.rows->bytes() * most / need(most);
+    while (b.capacity > 0 && need(b.capacity) > b.rows->bytes()) --b.capacity;
+  }
+  b.total_rows = b.capacity * per_row;
+  if (!b.scales) b.scales = b.rows;
+  b.scale_bytes = own_scales ? 0 : scale_bytes(b.capacity);
+  b.scale_data = call.scale_count > 0 ? b.scales->data() : nullptr;
+  b.scale_ld = args.scale_layout == ScaleLayout::column ? align_up(b.total_rows * scale_size, 16) / scale_size : 0;
+  b.landed = b.rows->data() + b.scale_bytes;
+  b.out.capacity = b.capacity;
+  if (b.makes_route) {
+    b.route->capacity = b.capacity;
+    b.route->made_by = b.report;
+    b.route->made = b.ready;
+  }
+  return b;
+}
+
+DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b) {
+  const engine::WindowView& window = engine_->window();
+  const RouteTables& tables = b.route->tables;
+  const std::int64_t scale_size = size_of(call.scale_type);
+  DispatchParts parts;
+  parts.plan = {.topology = window.topology, .route = tables, .ids = args.expert_ids.data,
+                .ids_are_64_bit = args.expert_ids.dtype == DataType::int64,
+                .rank_mask = args.rank_mask.as<std::uint8_t>(), .checks = call.checks, .clear_only = !b.makes_route,
+                .outputs = b.out, .report = b.report.get()};
+  parts.plan.outputs.capacity = b.capacity;
+  if (call.routing != Routing::rank_mask) parts.plan.rank_mask = nullptr;
+  parts.publish = publish_args(args.channel, b.report, call.digest);
+  parts.publish.sent = b.makes_route ? tables.sent : nullptr;
+  parts.publish.expert_counts = call.topk > 0;
+  parts.publish.made_by = b.makes_route ? nullptr : b.route->made_by.get();
+  ControlRecord& record = parts.publish.record;
+  record.rows = memory_->place_of(b.landed);
+  record.scales = memory_->place_of(b.scale_data);
+  record.ids = memory_->place_of(b.makes_route ? tables.local_ids : nullptr);
+  record.weights = memory_->place_of(call.weights ? b.arrived_weights : nullptr);
+  record.scale_stride = b.scale_ld;
+  record.capacity = b.capacity;
+  parts.agree = agree_args(OperationKind::dispatch, args.channel, b.report);
+  parts.agree.route = tables;
+  parts.agree.placement = b.placement;
+  parts.agree.makes_route = b.makes_route;
+  parts.agree.drop = args.on_overflow == OnOverflow::drop;
+  parts.move = {.topology = window.topology, .addresses = window.addresses, .route = tables, .placement = b.placement,
+                .rows = args.rows.as<std::byte>(), .row_stride = call.row_stride, .row_bytes = call.row_bytes,
+                .elements = call.hidden, .dtype = call.in_type, .quantise = args.quantise,
+                .scales = args.scales.as<std::byte>(), .scale_row_stride = call.scale_row_stride,
+                .scale_stride = call.scale_stride, .scale_count = call.scale_count, .scale_size = scale_size,
+                .scale_layout = args.scale_layout, .weights = call.weights ? args.weights.as<float>() : nullptr,
+                .send_ids = b.makes_route && call.topk > 0, .makes_route = b.makes_route, .report = b.report.get()};
+  const bool output = args.output.given(), padded = args.layout == Layout::padded;
+  const auto stride = [&](std::size_t d) { return args.output.strides[d] * size_of(call.out_type); };
+  parts.finish = {.topology = window.topology, .route = tables, .placement = b.placement, .outputs = b.out,
+                  .makes_route = b.makes_route, .landed = b.landed,
+                  .rows = output ? args.output.as<std::byte>() : b.landed, .row_bytes = call.row_bytes,
+                  .row_stride = output ? stride(padded ? 1 : 0) : call.row_bytes,
+                  .expert_stride = output ? stride(0) : b.capacity * call.row_bytes, .scales = b.scale_data,
+                  .scale_count = call.scale_count, .scale_size = scale_size, .scale_ld = b.scale_ld,
+                  .scale_layout = args.scale_layout, .zero_padding = args.zero_padding,
+                  .exact = args.counts == Counts::exact, .arrived_weights = call.weights ? b.arrived_weights : nullptr,
+                  .expert_load = args.expert_load.as<std::int32_t>(), .waited = args.waited.as<std::int64_t>(),
+                  .report = b.report.get()};
+  parts.ready = b.ready;
+  return parts;
+}
+
+DispatchResult CommunicatorState::dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b) {
+  DispatchResult result;
+  const std::int64_t local = config_.topology.local_experts(config_.topology.rank);
+  const bool packed = args.layout == Layout::packed, padded = args.layout == Layout::padded;
+  const auto rows_view = [&](auto& view, void* data, DataType type, std::int64_t inner, const auto& owner) {
+    view = padded ? TensorView(data, type, local, b.capacity, inner) : TensorView(data, type, b.total_rows, inner);
+    view.owner = owner;
+  };
+  if (args.output.given()) {
+    result.rows = args.output;
+    result.rows.shape[padded ? 1 : 0] = b.capacity;
+  } else {
+    rows_view(result.rows, b.landed, call.out_type, call.hidden, b.rows);
+  }
+  if (call.scale_count > 0) {
+    rows_view(result.scales, b.scale_data, call.scale_type, call.scale_count, b.scales);
+    if (args.scale_layout == ScaleLayout::column) {
+      auto& strides = result.scales.strides;
+      strides = padded ? std::array<std::int64_t, 3>{b.capacity, 1, b.scale_ld} : std::array<std::int64_t, 3>{1, b.scale_ld, 0};
+    }
+  }
+  const auto small = [&](TensorView view) {
+    view.owner = b.outputs;
+    return view;
+  };
+  if (b.out.local_ids) result.local_ids = small({b.out.local_ids, DataType::int32, b.total_rows, call.topk});
+  if (b.out.weights) {
+    result.weights = packed   ? small({b.out.weights, DataType::fp32, b.total_rows, call.topk})
+                     : padded ? small({b.out.weights, DataType::fp32, local, b.capacity})
+                              : small({b.out.weights, DataType::fp32, b.total_rows});
+  }
+  result.num_rows = small({b.out.num_rows, DataType::int64, 1});
+  result.counts = small({b.out.counts, DataType::int32, local});
+  result.aligned_counts = small({b.out.aligned_counts, DataType::int32, local});
+  result.offsets = small({b.out.offsets, DataType::int64, b.out.offset_count});
+  result.dropped = small({b.out.dropped, DataType::int64, 1});
+  result.route = Route(b.route);
+  result.ready = Event(std::make_shared<EventState>(b.ready, b.report, context(OperationKind::dispatch, args.channel)));
+  return result;
+}
+
+// Counts::exact: the host waits until OPEN has told them, and the result shrinks to what came.
+void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b,
+                                     DispatchResult& result) {
+  const Report& report = *b.report;
+  result.host.rows = report.rows;
+  result.host.per_source.assign(report.per_source, report.per_source + config_.topology.ranks);
+  if (call.topk > 0) {
+    const std::int64_t local = config_.topology.local_experts(config_.topology.rank);
+    result.host.per_expert.assign(report.per_expert, report.per_expert + local);
+  }
+  if (b.makes_route) {
+    b.route->packed_rows_known = report.packed_rows;
+    if (args.layout != Layout::padded) b.route->rows_known = report.rows;
+  }
+  if (args.layout == Layout::padded) return;
+  for (TensorView* view : {&result.rows, &result.scales, &result.local_ids, &result.weights}) {
+    if (view->given()) view->shape[0] = report.rows;
+  }
+  if (!args.output.given()) b.rows->shrink(b.scale_bytes + report.rows * call.row_bytes, b.ready);
+}
+
+DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::int64_t number) {
+  DispatchCall call;
+  DispatchBlocks blocks;
+  try {
+    call = check_call(args, config_, where(OperationKind::dispatch));
+    blocks = take_blocks(args, call, number);
+  } catch (const Error& error) {
+    refuse(OperationKind::dispatch, args.channel, error);
+    throw;
+  }
+  DispatchParts parts = dispatch_parts(args, call, blocks);
+  Common& common = parts.common;
+  common.channel = args.channel;
+  common.num_sms = args.num_sms;
+  common.report = blocks.report;
+  if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), false});
+  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), false});
+  for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
+    if (blocks.makes_route || block != blocks.route->block) depend_on(common, *block);
+    block->used_until(blocks.ready);
+  }
+  if (!blocks.makes_route) {
+    common.keep.push_back(blocks.route->made_by);
+    if (blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
+  }
+  for (const ConstTensorView& view : {args.rows, args.scales, args.expert_ids, args.rank_mask, args.weights,
+                                      ConstTensorView(args.output), ConstTensorView(args.expert_load),
+                                      ConstTensorView(args.waited)}) {
+    use_until(view, blocks.ready, common);
+  }
+  DispatchResult result = dispatch_result(args, call, blocks);
+  std::shared_ptr<engine::LaneEvent> counts;
+  if (args.counts == Counts::exact) parts.counts = counts = engine_->make_event();
+  engine_->lane(args.channel).submit(dispatch_script(std::move(parts)));
+  if (!counts) return result;
+  EventState(counts, blocks.report, context(OperationKind::dispatch, args.channel)).wait(std::chrono::milliseconds(-1));
+  learn_counts(args, call, blocks, result);
+  return result;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,63 @@
+#include "core/memory.h"
+
+#include <algorithm>
+
+namespace sluice::core {
+
+std::shared_ptr<HeldBlock> Memory::hold(const Arena::Block& block) {
+  auto held = std::make_shared<HeldBlock>(shared_from_this(), block);
+  held_[block.offset] = held;
+  return held;
+}
+
+std::shared_ptr<HeldBlock> Memory::allocate(std::int64_t bytes, Owner owner, Arena::End end) {
+  const std::lock_guard lock(mutex_);
+  return hold(arena_.allocate(bytes, owner, end));
+}
+
+std::shared_ptr<HeldBlock> Memory::allocate_largest(std::int64_t most, Owner owner) {
+  const std::lock_guard lock(mutex_);
+  return hold(arena_.allocate(std::max(arena_.largest(align_up(most, Arena::unit)), Arena::unit), owner, Arena::End::low));
+}
+
+std::shared_ptr<HeldBlock> Memory::block_of(const void* pointer) {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t offset = static_cast<const std::byte*>(pointer) - arena_base();
+  auto it = held_.upper_bound(offset);
+  if (it == held_.begin()) return nullptr;
+  auto held = (--it)->second.lock();
+  return held && offset < it->first + held->bytes() ? held : nullptr;
+}
+
+Place Memory::place_of(const void* pointer) const {
+  if (!pointer) return {};
+  return {window_.topology->rank, 0, static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - window_.base)};
+}
+
+std::int64_t Memory::used() {
+  const std::lock_guard lock(mutex_);
+  return arena_.used();
+}
+
+HeldBlock::~HeldBlock() {
+  const std::lock_guard lock(memory_->mutex_);
+  // A new block may have this offset already, if this one was freed by a failed constructor.
+  const auto it = memory_->held_.find(block_.offset);
+  if (it != memory_->held_.end() && it->second.expired()) memory_->held_.erase(it);
+  // Memory that was never used still waits for what it waited for before.
+  uses_.insert(uses_.end(), block_.after.begin(), block_.after.end());
+  memory_->arena_.free(block_, std::move(uses_));
+}
+
+void HeldBlock::used_until(std::shared_ptr<engine::LaneEvent> event) {
+  const std::lock_guard lock(memory_->mutex_);
+  std::erase_if(uses_, [](const auto& use) { return use->state() == engine::LaneEvent::State::happened; });
+  uses_.push_back(std::move(event));
+}
+
+void HeldBlock::shrink(std::int64_t bytes, const std::shared_ptr<engine::LaneEvent>& event) {
+  const std::lock_guard lock(memory_->mutex_);
+  memory_->arena_.shrink(block_, bytes, {event});
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,66 @@
+// The arena with its lock, and the blocks that results, routes and operations hold.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "core/arena.h"
+#include "engine/engine.h"
+
+namespace sluice::core {
+
+class HeldBlock;
+
+// Shared by a communicator and everything that it handed out; outlives the communicator.
+class Memory : public std::enable_shared_from_this<Memory> {
+ public:
+  explicit Memory(const engine::WindowView& window) : window_(window), arena_(window.arena_bytes) {}
+
+  std::shared_ptr<HeldBlock> allocate(std::int64_t bytes, Owner owner, Arena::End end);
+  // At most `most` bytes, at least one unit; whatever the largest free gap allows.
+  std::shared_ptr<HeldBlock> allocate_largest(std::int64_t most, Owner owner);
+
+  std::byte* arena_base() const { return window_.base + window_.arena_offset; }
+  bool contains(const void* pointer) const {
+    const auto* const at = static_cast<const std::byte*>(pointer);
+    return at >= arena_base() && at < arena_base() + window_.arena_bytes;
+  }
+  // The block under a pointer into the arena; null when it was freed.
+  std::shared_ptr<HeldBlock> block_of(const void* pointer);
+  Place place_of(const void* pointer) const;
+  std::int64_t used();
+
+ private:
+  friend class HeldBlock;
+  std::shared_ptr<HeldBlock> hold(const Arena::Block& block);
+
+  engine::WindowView window_;
+  std::mutex mutex_;
+  Arena arena_;
+  std::map<std::int64_t, std::weak_ptr<HeldBlock>> held_;  // by offset
+};
+
+// A block that goes back to the arena with its last owner, to be reused after all events of its uses.
+class HeldBlock {
+ public:
+  HeldBlock(std::shared_ptr<Memory> memory, Arena::Block block) : memory_(std::move(memory)), block_(std::move(block)) {}
+  ~HeldBlock();
+  HeldBlock(const HeldBlock&) = delete;
+  HeldBlock& operator=(const HeldBlock&) = delete;
+
+  std::byte* data() const { return memory_->arena_base() + block_.offset; }
+  std::int64_t bytes() const { return block_.bytes; }
+  // To wait for before the memory is touched.
+  const Arena::Events& after() const { return block_.after; }
+  void used_until(std::shared_ptr<engine::LaneEvent> event);
+  // Gives the rest back; peers may write there until `event`.
+  void shrink(std::int64_t bytes, const std::shared_ptr<engine::LaneEvent>& event);
+
+ private:
+  std::shared_ptr<Memory> memory_;
+  Arena::Block block_;
+  Arena::Events uses_;
+};
+
+}  // namespace sluice::core

@@ -1,0 +1,119 @@
+#include "core/messages.h"
+
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
+#include <sluice/options.h>
+#include <sluice/tensor.h>
+
+namespace sluice::core {
+
+namespace {
+
+const char* name_of(Field field) {
+  constexpr const char* names[] = {"operation", "running number of the operation", "route", "kind of routing", "layout",
+                                   "element type", "hidden size", "topk", "scale bytes per row", "counts", "alignment",
+                                   "quantise", "scale layout", "on_overflow", "presence of weights", "presence of values",
+                                   "single_rounding"};
+  static_assert(sizeof(names) / sizeof(names[0]) == field_count);
+  return names[static_cast<int>(field)];
+}
+
+std::string value_name(Field field, std::int64_t value) {
+  const auto pick = [&](std::initializer_list<const char*> names) -> std::string {
+    return value >= 0 && value < static_cast<std::int64_t>(names.size()) ? names.begin()[value] : fmt::format("{}", value);
+  };
+  switch (field) {
+    case Field::kind: return pick({"none", "dispatch", "combine"});
+    case Field::routing: return pick({"expert ids", "a rank mask", "a route"});
+    case Field::layout: return pick({"packed", "grouped", "padded"});
+    case Field::dtype: return sluice::name_of(static_cast<DataType>(value));
+    case Field::counts: return pick({"exact", "bounded"});
+    case Field::quantise: return pick({"none", "e4m3", "e4m3_power_of_two"});
+    case Field::scale_layout: return pick({"row", "column"});
+    case Field::on_overflow: return pick({"error", "drop"});
+    case Field::weights: case Field::values: case Field::single_rounding: return pick({"no", "yes"});
+    default: return fmt::format("{}", value);
+  }
+}
+
+std::string where(const Context& c) {
+  return fmt::format("{} on rank {} of {}, channel {}", name_of(c.kind), c.rank, c.ranks, c.channel);
+}
+
+std::string refusal(const Verdict& verdict) {
+  const std::string who = fmt::format("rank {}", verdict.rank);
+  if (verdict.refusal == Refusal::id) return fmt::format("{} refused: {}", who, sentence(verdict.fault, who));
+  if (verdict.refusal == Refusal::route) {
+    return fmt::format("{} refused: the dispatch that made the route did not complete", who);
+  }
+  return fmt::format("{} refused: {}", who, verdict.reason);
+}
+
+std::exception_ptr error_of(const Verdict& verdict, const Report& report, const Context& context) {
+  const int rank = context.rank;
+  switch (verdict.outcome) {
+    case Outcome::refused:
+      if (verdict.rank == rank && verdict.refusal == Refusal::id) {
+        return std::make_exception_ptr(ArgumentError(
+            fmt::format("{}: {}", where(context), sentence(report.fault, fmt::format("rank {}", rank))), rank));
+      }
+      return std::make_exception_ptr(PeerError(
+          fmt::format("{}: {}; no row was moved and the communicator stays usable", where(context), refusal(verdict)), rank));
+    case Outcome::differs:
+      return std::make_exception_ptr(PeerError(
+          fmt::format("{}: ranks differ in {}: rank {} has {}, rank {} has {}; no row was moved", where(context),
+                      name_of(verdict.field), verdict.rank, value_name(verdict.field, verdict.value), verdict.other,
+                      value_name(verdict.field, verdict.other_value)), rank));
+    case Outcome::no_room: {
+      const std::string place = verdict.expert < 0 ? fmt::format("rank {}", verdict.rank)
+                                                   : fmt::format("expert {} on rank {}", verdict.expert, verdict.rank);
+      return std::make_exception_ptr(CapacityError(
+          fmt::format("{}: {} needs {} rows, but its capacity is {}; no row was moved: raise the capacity, or drop the "
+                      "overflow", where(context), place, verdict.need, verdict.capacity), rank));
+    }
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+const char* name_of(OperationKind kind) {
+  constexpr const char* names[] = {"operation", "dispatch", "combine"};
+  return names[static_cast<int>(kind)];
+}
+
+std::string sentence(const IdFault& fault, const std::string& who) {
+  if (fault.problem == IdProblem::twice) {
+    return fmt::format("expert {} stands twice in row {} of {}, again in column {}", fault.value, fault.row, who, fault.column);
+  }
+  return fmt::format("expert id {} in row {}, column {} of {} is out of range", fault.value, fault.row, fault.column, who);
+}
+
+std::string sentence(const Status& s, const Context& context) {
+  if (s.cause == Cause::block_lost) {
+    return fmt::format("{}: its memory came from an operation that had failed on another channel; make a new communicator",
+                       where(context));
+  }
+  const std::string who = s.by == context.rank ? "this rank" : fmt::format("rank {}", s.by);
+  const char* const stage = s.stage == Stage::open ? "OPEN" : "CLOSE";
+  const std::string operation = s.operation > 0 ? fmt::format("{} number {}", name_of(s.kind), s.operation)
+                                                : fmt::format("the operation before this {}", name_of(s.kind));
+  const std::string seen = fmt::format("{} of {} peers had arrived", s.arrived, s.expected);
+  if (s.cause == Cause::leaving) return fmt::format("{}: {} was destroyed while it waited", where(context), who);
+  if (s.cause == Cause::gone) {
+    return fmt::format("{}: rank {} is gone; {} noticed while it waited for its {} of {} ({}); make a new communicator",
+                       where(context), s.waiting_for, who, stage, operation, seen);
+  }
+  return fmt::format("{}: {} gave up after {} ms, waiting for {} of {} by rank {} ({}); make a new communicator",
+                     where(context), who, s.waited_ms, stage, operation, s.waiting_for, seen);
+}
+
+std::exception_ptr error_of(const Report& report, const Context& context) {
+  if (report.failure.failed) {
+    return std::make_exception_ptr(PeerError(sentence(report.failure, context), context.rank));
+  }
+  return error_of(report.verdict, report, context);
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,29 @@
+// From what an operation met to the sentence and the type of its error.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "core/report.h"
+
+namespace sluice::core {
+
+// Which operation, on whose behalf a message speaks.
+struct Context {
+  OperationKind kind = OperationKind::none;
+  int rank = 0;
+  int ranks = 1;
+  int channel = 0;
+};
+
+const char* name_of(OperationKind kind);
+
+// Null when the operation went well (or has not been decided).
+std::exception_ptr error_of(const Report& report, const Context& context);
+
+// The sentence for a channel that has failed.
+std::string sentence(const Status& failure, const Context& context);
+
+std::string sentence(const IdFault& fault, const std::string& who);
+
+}  // namespace sluice::core

@@ -1,0 +1,102 @@
+// The control record: what each rank tells every rank of its node with OPEN, and the decision that all
+// of them take from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/place.h"
+#include "core/status.h"
+
+namespace sluice::core {
+
+// What all ranks must agree on in one call. Names for messages: messages.cpp.
+enum class Field : std::uint32_t {
+  kind, operation, route, routing, layout, dtype, hidden, topk, scale_bytes, counts, alignment, quantise,
+  scale_layout, on_overflow, weights, values, single_rounding,
+  count
+};
+inline constexpr int field_count = static_cast<int>(Field::count);
+
+struct Digest {
+  std::int64_t value[field_count] = {};
+  SLUICE_HD std::int64_t& operator[](Field field) { return value[static_cast<int>(field)]; }
+  SLUICE_HD std::int64_t operator[](Field field) const { return value[static_cast<int>(field)]; }
+};
+
+enum class IdProblem : std::uint32_t { none, out_of_range, twice };
+
+// An illegal expert id, found by plan.
+struct IdFault {
+  IdProblem problem = IdProblem::none;
+  std::int32_t column = 0;
+  std::int64_t row = 0;
+  std::int64_t value = 0;
+};
+
+// call: an illegal call, with `reason`; id: with `fault`; route: the dispatch that made it did not complete.
+enum class Refusal : std::uint32_t { none, call, id, route };
+
+inline constexpr int reason_bytes = 240;
+
+// The fixed part; the counts follow (record_bytes). Written by its source into the page of every rank
+// of the node before OPEN, read once by the first kernel after await OPEN (assumption A3).
+struct alignas(64) ControlRecord {
+  Refusal refusal = Refusal::none;
+  IdFault fault;
+  char reason[reason_bytes] = {};
+  Digest digest;
+  // dispatch: where the peers' rows shall start here; combine: where my rows lie.
+  Place rows, scales, ids, weights, values;
+  std::int64_t row_stride = 0;     // bytes, combine
+  std::int64_t scale_stride = 0;   // column layout: scale elements from one scale to the next
+  std::int64_t capacity = 0;       // rows (padded: per expert)
+  std::int64_t sent_at_ns = 0;
+};
+
+// The counts C[source][rank] and, for grouped and padded, C[source][expert].
+SLUICE_HD inline std::int32_t* counts_per_rank(ControlRecord* record) {
+  return reinterpret_cast<std::int32_t*>(record + 1);
+}
+SLUICE_HD inline const std::int32_t* counts_per_rank(const ControlRecord* record) {
+  return reinterpret_cast<const std::int32_t*>(record + 1);
+}
+
+// The control page: first the engine's flags, then the records [channel][source], then one operation
+// counter per channel.
+struct PageLayout {
+  std::int64_t engine_bytes = 0;
+  std::int64_t record_bytes = 0;
+  std::int32_t ranks = 1;
+  std::int32_t channels = 1;
+
+  SLUICE_HD std::int64_t record_offset(int channel, int source) const {
+    return engine_bytes + (static_cast<std::int64_t>(channel) * ranks + source) * record_bytes;
+  }
+  SLUICE_HD std::int64_t counter_offset(int channel) const {
+    return record_offset(channels, 0) + channel * static_cast<std::int64_t>(sizeof(std::int64_t));
+  }
+  SLUICE_HD std::int64_t bytes() const { return counter_offset(channels); }
+};
+
+inline std::int64_t record_bytes(int ranks, int experts) {
+  return align_up(static_cast<std::int64_t>(sizeof(ControlRecord)) + 4LL * (ranks + experts), 64);
+}
+
+enum class Outcome : std::uint32_t { pending, go, refused, differs, no_room };
+
+// The decision after OPEN; the same on every rank, since all saw the same records.
+struct Verdict {
+  Outcome outcome = Outcome::pending;
+  std::int32_t rank = -1;   // who refused, differs, or lacks room
+  std::int32_t other = -1;  // differs from whom
+  Field field = Field::kind;
+  std::int64_t value = 0, other_value = 0;   // differs
+  std::int64_t need = 0, capacity = 0;       // no_room, rows; per expert if `expert` >= 0
+  std::int64_t expert = -1;
+  Refusal refusal = Refusal::none;
+  IdFault fault;
+  char reason[reason_bytes] = {};
+};
+
+}  // namespace sluice::core

@@ -1,0 +1,89 @@
+// The flags of one (rank, channel): what lies in the window, and the channel of core/status.h on top.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include <sluice/limits.h>
+
+#include "core/status.h"
+#include "engine/cpu/futex.h"
+
+namespace sluice::cpu {
+
+// In the owner's window, one per channel. Binary flags, set by a peer and reset by the owner.
+struct SharedFlags {
+  alignas(64) std::atomic<std::uint8_t> flag[2][limits::ranks_per_node];  // [stage][peer]
+  // Rung after each flag; the owner sleeps on it.
+  alignas(64) std::atomic<std::uint32_t> doorbell;
+  std::atomic<std::uint32_t> sleepers;
+  struct Told {
+    std::atomic<std::uint32_t> failed;  // released after `status`
+    core::Status status;
+  };
+  alignas(64) Told told[limits::ranks_per_node];
+
+  // Flags of peers: OPEN 0, CLOSE 1. Bytes without a peer, and the own one, are 1 for ever.
+  void initialise(int rank, int ranks);
+  void ring();
+};
+
+// This rank's side of a channel. Used by one thread at a time (whoever runs the lane), except own() by
+// anyone and peer_gone() by the group's monitor.
+class ChannelFlags {
+ public:
+  ChannelFlags(int rank, int ranks, std::vector<SharedFlags*> windows);
+
+  // core/status.h
+  core::Status own() const;
+  void fail(const core::Status& status);
+  core::Status told_by(int peer) const;
+  void reset(core::Stage stage);
+  void release() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+  void tell(int peer, const core::Status& status);
+  void raise(int peer, core::Stage stage);
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  struct Wait {
+    core::OperationKind kind = core::OperationKind::none;
+    std::int64_t operation = 0;
+    std::int64_t spin_ns = 0;
+  };
+  // Blocks until every peer has raised `stage`, or the channel has failed: by what a peer told, by a
+  // peer that is gone, or by the deadline, in which case this rank gives up.
+  void await(core::Stage stage, const Wait& wait);
+
+  // Gives up now: the status first, then the flags of both stages, for good.
+  void give_up(const core::Status& status);
+
+  void peer_gone(int peer);
+  void wake() { mine().ring(); }
+  // Nanoseconds from reaching an await; 0 = without end. Read while waiting.
+  void set_deadline_ns(std::int64_t ns) { deadline_ns_.store(ns, std::memory_order_relaxed); wake(); }
+  // The communicator is being destroyed: no wait outlasts this moment of now_ns().
+  void leave_at(std::int64_t ns) { leave_at_ns_.store(ns, std::memory_order_relaxed); wake(); }
+
+ private:
+  SharedFlags& mine() const { return *windows_[static_cast<std::size_t>(rank_)]; }
+  bool arrived(int peer, core::Stage stage) const {
+    return mine().flag[static_cast<int>(stage)][peer].load(std::memory_order_acquire) != 0;
+  }
+  int first_missing(core::Stage stage) const;
+  bool settled(core::Stage stage, const Wait& wait, std::int64_t began);
+  std::int64_t nanoseconds_left(std::int64_t began) const;
+  core::Status missing_status(core::Stage stage, const Wait& wait, int peer, std::int64_t began) const;
+
+  int rank_;
+  int ranks_;
+  std::vector<SharedFlags*> windows_;  // by rank
+  std::vector<std::uint8_t> told_;     // peers that know of our failure
+  core::Status own_;                   // written once, before own_failed_
+  std::atomic<bool> own_failed_{false};
+  std::atomic<std::int64_t> deadline_ns_{0};
+  std::atomic<std::int64_t> leave_at_ns_{0};
+  std::atomic<bool> gone_[limits::ranks_per_node] = {};
+};
+
+}  // namespace sluice::cpu

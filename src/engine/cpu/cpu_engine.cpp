@@ -1,0 +1,130 @@
+#include "engine/cpu/cpu_engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/channel_flags.h"
+#include "engine/cpu/lane.h"
+#include "engine/cpu/window.h"
+#include "engine/cpu/worker_team.h"
+
+namespace sluice::cpu {
+
+namespace {
+
+// A destroyed communicator ends its waits by then: a process with a dead or idle peer must be gone
+// within five seconds (contract F4).
+constexpr std::int64_t leave_after_ns = 3'000'000'000;
+
+int cores_of_process() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+// Longer than a hop between two running threads; with more ranks than cores the peer needs this core.
+std::int64_t spin_ns(int cores, int ranks) { return ranks <= cores ? 20'000 : 0; }
+
+struct OwnedReport {
+  core::Report report;
+  std::vector<std::int64_t> counts;
+};
+
+class CpuEngine final : public engine::Engine {
+ public:
+  CpuEngine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group)
+      : spec_(spec), group_(std::move(group)),
+        team_(spec.workers > 0 ? spec.workers : std::max(1, cores_of_process() / spec.topology.ranks)) {
+    const int ranks = spec_.topology.ranks, rank = spec_.topology.rank;
+    core::PageLayout page{flag_bytes(spec.channels), core::record_bytes(ranks, spec.topology.experts), ranks, spec.channels};
+    view_.page = page;
+    view_.arena_offset = core::align_up(page.bytes(), 4096);
+    view_.arena_bytes = spec.arena_bytes;
+    windows_ = std::make_unique<Windows>(*group_, view_.arena_offset + spec.arena_bytes);
+    for (int c = 0; c < spec.channels; ++c) (new (flags_of(rank, c)) SharedFlags)->initialise(rank, ranks);
+    windows_->connect(*group_);
+    for (int r = 0; r < ranks; ++r) addresses_.base[r] = windows_->of(r);
+    view_.base = windows_->of(rank);
+    view_.addresses = &addresses_;
+    view_.topology = &spec_.topology;
+    view_.keep = windows_->own();
+    for (int c = 0; c < spec.channels; ++c) lanes_.push_back(make_lane(c));
+    watch_ = group_->watch([this](int peer) {
+      for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
+    });
+  }
+
+  ~CpuEngine() override {
+    for (const auto& lane : lanes_) lane->flags().leave_at(now_ns() + leave_after_ns);
+    drain();
+    watch_.reset();
+  }
+
+  const std::string& name() const override {
+    static const std::string cpu = "cpu";
+    return cpu;
+  }
+  int default_num_sms() const override { return team_.size(); }
+  bool host_can_write_arena() const override { return true; }
+  bool checks_by_default() const override { return true; }
+  const engine::WindowView& window() const override { return view_; }
+  engine::Lane& lane(int channel) override { return *lanes_[static_cast<std::size_t>(channel)]; }
+  std::shared_ptr<engine::LaneEvent> make_event() override { return std::make_shared<CpuEvent>(); }
+
+  std::shared_ptr<core::Report> make_report() override {
+    auto owned = std::make_shared<OwnedReport>();
+    const int ranks = spec_.topology.ranks;
+    owned->counts.resize(static_cast<std::size_t>(ranks + spec_.topology.local_experts(spec_.topology.rank)));
+    owned->report.per_source = owned->counts.data();
+    owned->report.per_expert = owned->counts.data() + ranks;
+    return {owned, &owned->report};
+  }
+
+  void set_deadline_ms(int deadline_ms) override {
+    for (const auto& lane : lanes_) lane->flags().set_deadline_ns(deadline_ms * std::int64_t{1'000'000});
+  }
+
+  void drain() override {
+    for (const auto& lane : lanes_) lane->drain();
+  }
+
+ private:
+  SharedFlags* flags_of(int rank, int channel) const {
+    return reinterpret_cast<SharedFlags*>(windows_->of(rank)) + channel;
+  }
+
+  std::shared_ptr<CpuLane> make_lane(int channel) {
+    std::vector<SharedFlags*> all;
+    for (int r = 0; r < spec_.topology.ranks; ++r) all.push_back(flags_of(r, channel));
+    CpuLane::Parts parts;
+    parts.flags = std::make_unique<ChannelFlags>(spec_.topology.rank, spec_.topology.ranks, std::move(all));
+    parts.flags->set_deadline_ns(spec_.deadline_ms * std::int64_t{1'000'000});
+    parts.team = &team_;
+    parts.own_page = windows_->of(spec_.topology.rank);
+    parts.spin_ns = spin_ns(cores_of_process(), spec_.topology.ranks);
+    return std::make_shared<CpuLane>(std::move(parts));
+  }
+
+  engine::EngineSpec spec_;
+  std::shared_ptr<boot::GroupState> group_;
+  WorkerTeam team_;
+  std::unique_ptr<Windows> windows_;
+  core::AddressTable addresses_;
+  engine::WindowView view_;
+  std::vector<std::shared_ptr<CpuLane>> lanes_;
+  std::shared_ptr<void> watch_;
+};
+
+}  // namespace
+
+std::int64_t flag_bytes(int channels) { return core::align_up(channels * std::int64_t{sizeof(SharedFlags)}, 64); }
+
+std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group) {
+  return std::make_unique<CpuEngine>(spec, std::move(group));
+}
+
+}  // namespace sluice::cpu

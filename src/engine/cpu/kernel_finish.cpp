@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/agree.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/rows.h"
+
+namespace sluice::cpu {
+
+using namespace core;
+
+namespace {
+
+class Finish {
+ public:
+  explicit Finish(const FinishArgs& args)
+      : args_(args), route_(args.route), me_(args.topology->rank), first_(args.topology->first_expert[me_]),
+        experts_(route_.topk > 0 ? args.topology->local_experts(me_) : 0), packed_(packed_rows_here(route_, me_)) {}
+
+  void run(KernelContext& context) {
+    counts();
+    if (route_.layout == Layout::packed) packed_choices();
+    else if (args_.makes_route) rows_of_slots();
+    if (route_.layout != Layout::packed && args_.arrived_weights && args_.outputs.weights) row_weights();
+    context.team.parallel(packed_, context.workers, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) place_rows(n);
+    });
+    pad();
+    statistics();
+  }
+
+ private:
+  std::int64_t kept(int local) const { return kept_rows(route_, me_, first_ + local); }
+
+  void counts() {
+    const DispatchOutputs& out = args_.outputs;
+    const Report& report = *args_.report;
+    *out.num_rows = report.rows;
+    *out.dropped = report.dropped;
+    if (route_.layout == Layout::packed) {
+      for (int s = 0; s <= route_.ranks; ++s) out.offsets[s] = std::min(route_.source_start[s], packed_);
+      for (std::int64_t i = 0; route_.topk > 0 && i < packed_ * route_.topk; ++i) {
+        if (route_.local_ids[i] >= 0) ++out.counts[route_.local_ids[i]];
+      }
+      std::copy_n(out.counts, experts_, out.aligned_counts);
+      return;
+    }
+    for (int e = 0; e < experts_; ++e) {
+      const std::int64_t start = std::min(route_.expert_start[first_ + e], end_of_rows());
+      out.counts[e] = static_cast<std::int32_t>(kept(e));
+      const std::int64_t aligned = route_.layout == Layout::padded ? kept(e) : align_up(kept(e), route_.alignment);
+      out.aligned_counts[e] = static_cast<std::int32_t>(std::min(aligned, end_of_rows() - start));
+      out.offsets[e] = start;
+    }
+    out.offsets[experts_] = route_.layout == Layout::padded ? end_of_rows() : report.rows;
+  }
+
+  // One past the last row that the result can hold.
+  std::int64_t end_of_rows() const {
+    return route_.layout == Layout::padded ? route_.limit[me_] * experts_ : route_.limit[me_];
+  }
+
+  void packed_choices() {
+    const auto slots = static_cast<std::size_t>(packed_ * route_.topk);
+    if (args_.outputs.local_ids) std::memcpy(args_.outputs.local_ids, route_.local_ids, slots * sizeof(std::int32_t));
+    if (args_.arrived_weights && args_.outputs.weights) {
+      std::memcpy(args_.outputs.weights, args_.arrived_weights, slots * sizeof(float));
+    }
+  }
+
+  // Packed rows come in (source rank, token) order, so walking them gives every expert's rows in order.
+  void rows_of_slots() {
+    std::vector<std::int64_t> next(static_cast<std::size_t>(experts_));
+    for (int e = 0; e < experts_; ++e) next[static_cast<std::size_t>(e)] = route_.expert_start[first_ + e];
+    for (std::int64_t n = 0; n < packed_; ++n) {
+      const std::int32_t* const ids = route_.local_ids + n * route_.topk;
+      std::int64_t* const rows = route_.row_of + n * route_.topk;
+      for (int k = 0; k < route_.topk; ++k) {
+        rows[k] = -1;
+        if (ids[k] < 0 || std::find(ids, ids + k, ids[k]) != ids + k) continue;
+        const std::int64_t row = next[static_cast<std::size_t>(ids[k])]++;
+        if (row_fits(route_, me_, first_ + ids[k], row)) rows[k] = row;
+      }
+    }
+  }
+
+  // A token that names an expert twice has one row there; its weights are added in slot order.
+  void row_weights() {
+    for (std::int64_t n = 0; n < packed_; ++n) {
+      const std::int32_t* const ids = route_.local_ids + n * route_.topk;
+      for (int k = 0; k < route_.topk; ++k) {
+        if (ids[k] < 0) continue;
+        const auto first = std::find(ids, ids + k, ids[k]) - ids;
+        const std::int64_t row = route_.row_of[n * route_.topk + first];
+        if (row >= 0) args_.outputs.weights[row] += args_.arrived_weights[n * route_.topk + k];
+      }
+    }
+  }
+
+  std::byte* row_at(std::int64_t row) const {
+    if (route_.layout != Layout::padded) return args_.rows + row * args_.row_stride;
+    const std::int64_t capacity = route_.limit[me_];
+    return args_.rows + row / capacity * args_.expert_stride + row % capacity * args_.row_stride;
+  }
+
+  std::byte* scale_at(std::int64_t row, std::int64_t s) const {
+    const std::int64_t at = args_.scale_layout == ScaleLayout::row ? row * args_.scale_count + s : s * args_.scale_ld + row;
+    return args_.scales + at * args_.scale_size;
+  }
+
+  void place_row(std::int64_t to, std::int64_t landed) const {
+    const std::byte* const from = args_.landed + landed * args_.row_bytes;
+    if (row_at(to) != from) copy_row(row_at(to), from, static_cast<std::size_t>(args_.row_bytes));
+    if (to == landed) return;
+    for (std::int64_t s = 0; s < args_.scale_count; ++s) {
+      std::memcpy(scale_at(to, s), scale_at(landed, s), static_cast<std::size_t>(args_.scale_size));
+    }
+  }
+
+  // The row landed once, at its first slot; the other slots are filled from there.
+  void place_rows(std::int64_t n) const {
+    if (route_.layout == Layout::packed) return place_row(n, n);
+    const std::int64_t* const rows = route_.row_of + n * route_.topk;
+    std::int64_t landed = -1;
+    for (int k = 0; k < route_.topk; ++k) {
+      if (rows[k] < 0) continue;
+      if (landed < 0) landed = rows[k];
+      place_row(rows[k], landed);
+    }
+  }
+
+  void pad_range(std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (args_.zero_padding) std::memset(row_at(row), 0, static_cast<std::size_t>(args_.row_bytes));
+      for (std::int64_t s = 0; s < args_.scale_count; ++s) {
+        std::memset(scale_at(row, s), 0, static_cast<std::size_t>(args_.scale_size));
+      }
+    }
+  }
+
+  // Scales of padding are finite always: a maximum over the whole tensor must not meet old bytes.
+  void pad() const {
+    if (!args_.zero_padding && args_.scale_count == 0) return;
+    std::int64_t end = args_.exact ? args_.report->rows : args_.outputs.capacity;
+    if (route_.layout == Layout::padded) end = end_of_rows();
+    if (route_.layout == Layout::packed) return pad_range(packed_, end);
+    for (int e = 0; e < experts_; ++e) {
+      const std::int64_t from = route_.expert_start[first_ + e] + kept(e);
+      const std::int64_t to = e + 1 < experts_ ? std::min(route_.expert_start[first_ + e + 1], end) : end;
+      pad_range(from, to);
+    }
+    if (experts_ == 0) pad_range(0, end);
+  }
+
+  void statistics() const {
+    for (int e = 0; args_.expert_load && e < experts_; ++e) args_.expert_load[e] += args_.outputs.counts[e];
+    for (int r = 0; args_.waited && r < route_.ranks; ++r) args_.waited[r] += args_.placement.lateness_ns[r];
+  }
+
+  const FinishArgs& args_;
+  const RouteTables& route_;
+  int me_;
+  std::int32_t first_;
+  std::int32_t experts_;
+  std::int64_t packed_;
+};
+
+}  // namespace
+
+void run_kernel(const FinishArgs& args, KernelContext& context) {
+  if (args.report->verdict.outcome != Outcome::go) return;
+  Finish(args).run(context);
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,114 @@
+#include <cstring>
+#include <vector>
+
+#include "core/routing.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/rows.h"
+
+namespace sluice::cpu {
+
+using namespace core;
+
+namespace {
+
+// Rows below this stay in the caches: the destination's GEMM reads them soon. Measured: docs/performance.md.
+constexpr std::int64_t stream_from_bytes = 1 << 20;
+
+// One worker's view of a move: where the rows of this rank land.
+class Mover {
+ public:
+  Mover(const MoveArgs& args, bool stream) : args_(args), stream_(stream) {
+    if (args.quantise == Quantise::none) return;
+    row_.resize(static_cast<std::size_t>(args.row_bytes + 15) / 16);
+    scales_.resize(static_cast<std::size_t>(args.scale_count * args.scale_size + 3) / 4);
+  }
+
+  void token(std::int64_t t) {
+    const RouteTables& route = args_.route;
+    const std::byte* row = args_.rows + t * args_.row_stride;
+    const std::byte* scales = args_.scales + t * args_.scale_row_stride;
+    bool quantised = args_.quantise == Quantise::none;
+    for (std::int32_t r = 0; r < route.ranks; ++r) {
+      const std::int64_t packed = packed_index(route, t, r);
+      if (packed < 0) continue;
+      if (summed_row(route, t, r) >= 0) send_choices(t, r, packed);
+      const std::int64_t to = landing_row(route, *args_.topology, t, r);
+      if (to < 0) continue;
+      if (!quantised) {
+        quantise_row(reinterpret_cast<std::uint8_t*>(row_.data()), scales_.data(), row, args_.dtype, args_.elements,
+                     args_.quantise);
+        row = reinterpret_cast<const std::byte*>(row_.data());
+        scales = reinterpret_cast<const std::byte*>(scales_.data());
+        quantised = true;
+      }
+      copy(address_of(*args_.addresses, args_.placement.rows[r]) + to * args_.row_bytes, row);
+      send_scales(r, to, scales);
+    }
+  }
+
+ private:
+  struct alignas(16) Chunk {
+    std::byte bytes[16];
+  };
+
+  void copy(std::byte* to, const std::byte* from) const {
+    const auto bytes = static_cast<std::size_t>(args_.row_bytes);
+    if (stream_) stream_row(to, from, bytes);
+    else copy_row(to, from, bytes);
+  }
+
+  void send_choices(std::int64_t t, std::int32_t r, std::int64_t packed) const {
+    const RouteTables& route = args_.route;
+    const Topology& topology = *args_.topology;
+    const std::int32_t first = topology.first_expert[r], last = topology.first_expert[r + 1];
+    const auto here = [&](std::int32_t k) {
+      const std::int32_t e = route.expert_of[t * route.topk + k];
+      return e >= first && e < last;
+    };
+    if (args_.send_ids) {
+      auto* ids = reinterpret_cast<std::int32_t*>(address_of(*args_.addresses, args_.placement.ids[r])) + packed * route.topk;
+      for (std::int32_t k = 0; k < route.topk; ++k) ids[k] = here(k) ? route.expert_of[t * route.topk + k] - first : -1;
+    }
+    if (args_.weights) {
+      auto* to = reinterpret_cast<float*>(address_of(*args_.addresses, args_.placement.weights[r])) + packed * route.topk;
+      for (std::int32_t k = 0; k < route.topk; ++k) to[k] = here(k) ? args_.weights[t * route.topk + k] : 0.0f;
+    }
+  }
+
+  void send_scales(std::int32_t r, std::int64_t row, const std::byte* from) const {
+    if (args_.scale_count == 0) return;
+    std::byte* const base = address_of(*args_.addresses, args_.placement.scales[r]);
+    const std::int64_t size = args_.scale_size;
+    const std::int64_t stride = args_.quantise == Quantise::none ? args_.scale_stride : size;
+    if (args_.scale_layout == ScaleLayout::row && stride == size) {
+      std::memcpy(base + row * args_.scale_count * size, from, static_cast<std::size_t>(args_.scale_count * size));
+      return;
+    }
+    for (std::int64_t s = 0; s < args_.scale_count; ++s) {
+      const std::int64_t at = args_.scale_layout == ScaleLayout::row ? row * args_.scale_count + s
+                                                                     : s * args_.placement.scale_stride[r] + row;
+      std::memcpy(base + at * size, from + s * stride, static_cast<std::size_t>(size));
+    }
+  }
+
+  const MoveArgs& args_;
+  bool stream_;
+  std::vector<Chunk> row_;
+  std::vector<float> scales_;
+};
+
+}  // namespace
+
+void run_kernel(const MoveArgs& args, KernelContext& context) {
+  if (args.report->verdict.outcome != Outcome::go) return;
+  const bool stream = args.route.tokens * args.row_bytes >= stream_from_bytes;
+  context.team.parallel(args.route.tokens, context.workers, [&](std::int64_t begin, std::int64_t end) {
+    Mover mover(args, stream);
+    for (std::int64_t t = begin; t < end; ++t) mover.token(t);
+    // Streaming stores are not ordered by the release of the CLOSE flag: each worker fences its own.
+    // (Test: protocol.streaming_stores_need_their_fence)
+    if (stream) stream_fence();
+  });
+}
+
+}  // namespace sluice::cpu

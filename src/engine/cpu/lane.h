@@ -1,0 +1,73 @@
+// One channel's queue of scripts on the CPU, and its events.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "core/script.h"
+#include "engine/cpu/channel_flags.h"
+#include "engine/cpu/kernels.h"
+#include "engine/engine.h"
+
+namespace sluice::cpu {
+
+class CpuLane;
+
+class CpuEvent final : public engine::LaneEvent {
+ public:
+  State state() const override { return static_cast<State>(word_.load(std::memory_order_acquire)); }
+  // A caller that would sleep runs the lane itself if nobody does: a short operation then costs no hand-over.
+  bool wait(std::chrono::milliseconds timeout) const override;
+  void sleep() const;
+  void happen(State state);
+  void belongs_to(std::weak_ptr<CpuLane> lane) { lane_ = std::move(lane); }
+
+ private:
+  bool sleep_until(std::int64_t end_ns) const;
+
+  std::atomic<std::uint32_t> word_{0};
+  std::weak_ptr<CpuLane> lane_;
+};
+
+// Scripts run in order, each step by one thread at a time: the lane's own, or a caller in wait().
+class CpuLane final : public engine::Lane, public std::enable_shared_from_this<CpuLane> {
+ public:
+  struct Parts {
+    std::unique_ptr<ChannelFlags> flags;
+    Team* team = nullptr;
+    const std::byte* own_page = nullptr;
+    std::int64_t spin_ns = 0;
+  };
+
+  explicit CpuLane(Parts parts);
+  ~CpuLane() override;
+
+  void submit(std::unique_ptr<core::Script> script) override;
+  core::Status failure() const override { return parts_.flags->own(); }
+  ChannelFlags& flags() { return *parts_.flags; }
+
+  // Runs what is queued until `event` has happened or nothing is left, unless another thread does.
+  void help(const CpuEvent& event);
+  void drain();
+
+ private:
+  void serve();
+  bool next_step();
+  void run(const core::Run& step, core::Report& report);
+  void depend(const core::Depend& step);
+
+  Parts parts_;
+  std::mutex queue_mutex_;
+  std::condition_variable changed_;  // queue grew, became empty, or stop
+  std::deque<std::unique_ptr<core::Script>> queue_;
+  bool stop_ = false;
+  std::mutex running_;               // held by the thread that runs steps
+  std::size_t at_ = 0;               // next step of the first script
+  std::thread thread_;
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,110 @@
+#include "engine/cpu/window.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
+
+namespace sluice::cpu {
+
+namespace {
+
+std::int64_t available_bytes() {
+  std::ifstream in("/proc/meminfo");
+  std::string name, unit;
+  for (std::int64_t kib = 0; in >> name >> kib; std::getline(in, unit)) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return -1;
+}
+
+[[noreturn]] void no_memory(const char* what, int rank, std::size_t bytes) {
+  throw SystemError(fmt::format("communicator on rank {}: {} of {} bytes for the window failed: {} ({} bytes available)",
+                                rank, what, bytes, std::strerror(errno), available_bytes()), rank);
+}
+
+std::shared_ptr<Mapping> map(int fd, int flags, std::size_t bytes, int rank) {
+  void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (base == MAP_FAILED) no_memory("mmap", rank, bytes);
+  // Rows are streamed through: with 4 KiB pages every row costs several misses of the TLB.
+  madvise(base, bytes, MADV_HUGEPAGE);
+  // A forked child of the user must not write to the peers.
+  madvise(base, bytes, MADV_DONTFORK);
+  return std::make_shared<Mapping>(base, bytes);
+}
+
+}  // namespace
+
+Mapping::~Mapping() { munmap(base_, bytes_); }
+
+// Collective: a rank that has no memory says so where the others would wait for it.
+Windows::Windows(boot::GroupState& group, std::int64_t bytes)
+    : rank_(group.rank()), bytes_(static_cast<std::size_t>(bytes)), mappings_(static_cast<std::size_t>(group.size())) {
+  std::string trouble;
+  try {
+    take(group, bytes);
+  } catch (const SystemError& error) {
+    trouble = error.what();
+  }
+  const auto all = group.all_gather(std::as_bytes(std::span(trouble)));
+  if (!trouble.empty()) throw SystemError(trouble, rank_);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    throw PeerError(fmt::format("communicator on rank {}: rank {} refused: {}", rank_, r,
+                                std::string(reinterpret_cast<const char*>(all[r].data()), all[r].size())), rank_);
+  }
+}
+
+void Windows::take(boot::GroupState& group, std::int64_t bytes) {
+  const std::int64_t free = available_bytes();
+  if (free >= 0 && bytes > free / group.size()) {
+    throw SystemError(fmt::format("communicator on rank {}: {} ranks need {} bytes each for their windows, but {} bytes are "
+                                  "available on this machine; lower max_tokens, channels, capacity or arena_bytes",
+                                  rank_, group.size(), bytes, free), rank_);
+  }
+  auto& own = mappings_[static_cast<std::size_t>(rank_)];
+  if (group.in_one_process()) {
+    own = map(-1, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, bytes_, rank_);
+    return;
+  }
+  memory_ = boot::UniqueFd(memfd_create("sluice-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory_ || ftruncate(memory_.get(), bytes) != 0) no_memory("memfd", rank_, bytes_);
+  own = map(memory_.get(), MAP_SHARED | MAP_NORESERVE, bytes_, rank_);
+}
+
+void Windows::connect(boot::GroupState& group) {
+  if (group.in_one_process()) {
+    const auto* const mine = &mappings_[static_cast<std::size_t>(rank_)];
+    const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
+    for (int r = 0; r < group.size(); ++r) {
+      const std::shared_ptr<Mapping>* theirs = nullptr;
+      std::memcpy(&theirs, addresses[static_cast<std::size_t>(r)].data(), sizeof(theirs));
+      if (r != rank_) mappings_[static_cast<std::size_t>(r)] = *theirs;
+    }
+    group.barrier();  // nobody destroys its handle before all have copied it
+    return;
+  }
+  const std::vector<boot::UniqueFd> descriptors = group.exchange_descriptors(memory_.get());
+  for (int r = 0; r < group.size(); ++r) {
+    if (r == rank_) continue;
+    const int fd = descriptors[static_cast<std::size_t>(r)].get();
+    struct stat info {};
+    if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_)) {
+      throw PeerError(fmt::format("communicator on rank {}: the window of rank {} has {} bytes, but {} are expected",
+                                  rank_, r, info.st_size, bytes_), rank_);
+    }
+    mappings_[static_cast<std::size_t>(r)] = map(fd, MAP_SHARED | MAP_NORESERVE, bytes_, rank_);
+  }
+  memory_ = {};
+  group.barrier();
+}
+
+}  // namespace sluice::cpu

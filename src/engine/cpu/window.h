@@ -1,0 +1,52 @@
+// The windows of the node's ranks in this process's address space.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "boot/group_state.h"
+
+namespace sluice::cpu {
+
+// A mapping that ends with its last owner.
+class Mapping {
+ public:
+  Mapping(void* base, std::size_t bytes) : base_(static_cast<std::byte*>(base)), bytes_(bytes) {}
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::byte* base() const { return base_; }
+
+ private:
+  std::byte* base_;
+  std::size_t bytes_;
+};
+
+// Own window and those of all peers. Ranks that are threads share plain memory, kept until the last
+// engine that maps it has gone; ranks that are processes map each other's memfd. Pages are taken from
+// the system when they are first touched.
+class Windows {
+ public:
+  // Makes the own window, zero filled. Collective. Throws SystemError naming need and free memory, on the
+  // peers PeerError.
+  Windows(boot::GroupState& group, std::int64_t bytes);
+
+  // Maps the peers'. Collective, and a barrier: what was written to the own window before is visible
+  // to a peer that has returned.
+  void connect(boot::GroupState& group);
+
+  const std::shared_ptr<Mapping>& own() const { return mappings_[static_cast<std::size_t>(rank_)]; }
+  std::byte* of(int rank) const { return mappings_[static_cast<std::size_t>(rank)]->base(); }
+
+ private:
+  void take(boot::GroupState& group, std::int64_t bytes);
+
+  int rank_;
+  std::size_t bytes_;
+  boot::UniqueFd memory_;
+  std::vector<std::shared_ptr<Mapping>> mappings_;
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,40 @@
+// The threads that serve a rank's kernels: the caller and its helpers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/cpu/kernels.h"
+
+namespace sluice::cpu {
+
+// Shared by the lanes of one rank. Helpers sleep between kernels. A lane that finds them busy with
+// another lane's kernel does its work alone instead of waiting.
+class WorkerTeam final : public Team {
+ public:
+  explicit WorkerTeam(int size);
+  ~WorkerTeam() override;
+  int size() const override { return size_; }
+  void parallel(std::int64_t count, int workers, const std::function<void(std::int64_t, std::int64_t)>& body) override;
+
+ private:
+  void help(int index);
+  void run_part(int part) const;
+
+  int size_;
+  std::mutex busy_;
+  std::vector<std::thread> helpers_;
+  // Of the kernel that runs; written before `round_` moves.
+  std::int64_t count_ = 0;
+  int parts_ = 0;
+  const std::function<void(std::int64_t, std::int64_t)>* body_ = nullptr;
+  std::atomic<std::uint32_t> round_{0};
+  std::atomic<std::uint32_t> left_{0};
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace sluice::cpu

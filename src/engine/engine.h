@@ -1,0 +1,74 @@
+// What an engine is to core: lanes that run scripts, a window that peers can map, and the kernels of
+// core/kernels.h behind Lane::submit. Another engine implements this without touching src/core.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/place.h"
+#include "core/record.h"
+#include "core/script.h"
+
+namespace sluice::engine {
+
+// A point in a lane. Made by Engine::make_event, happens once.
+class LaneEvent {
+ public:
+  enum class State { pending, happened, failed };  // failed: the channel had failed when it happened
+  virtual ~LaneEvent() = default;
+  virtual State state() const = 0;
+  // Blocks the host; false when it has not happened within `timeout` (negative: without end).
+  virtual bool wait(std::chrono::milliseconds timeout) const = 0;
+};
+
+// An ordered queue of steps: the operations of one channel.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+  // Queues and returns. Scripts run in the order of submission.
+  virtual void submit(std::unique_ptr<core::Script> script) = 0;
+  // The sticky failure of this channel as the host sees it now.
+  virtual core::Status failure() const = 0;
+};
+
+// Memory of this rank that every rank of the node can address: control page, then arena.
+struct WindowView {
+  std::byte* base = nullptr;
+  core::PageLayout page;
+  std::int64_t arena_offset = 0;
+  std::int64_t arena_bytes = 0;
+  const core::AddressTable* addresses = nullptr;  // all ranks' windows, where kernels read it
+  const core::Topology* topology = nullptr;       // where kernels read it
+  std::shared_ptr<const void> keep;               // results that outlive the engine hold it
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;  // waits for its lanes (drain), then leaves
+  virtual const std::string& name() const = 0;
+  virtual int default_num_sms() const = 0;
+  virtual bool host_can_write_arena() const = 0;
+  virtual bool checks_by_default() const = 0;
+  virtual const WindowView& window() const = 0;
+  virtual Lane& lane(int channel) = 0;
+  virtual std::shared_ptr<LaneEvent> make_event() = 0;
+  // A report with room for R + L counts, cleared.
+  virtual std::shared_ptr<core::Report> make_report() = 0;
+  virtual void set_deadline_ms(int deadline_ms) = 0;
+  // Returns when everything submitted has run, by success or by failure.
+  virtual void drain() = 0;
+};
+
+// What an engine is made from.
+struct EngineSpec {
+  core::Topology topology;
+  int channels = 1;
+  std::int64_t arena_bytes = 0;
+  int deadline_ms = 0;
+  int workers = 0;
+};
+
+}  // namespace sluice::engine
