@@ -11,7 +11,7 @@ const char* name_of(FrameKind kind) {
   switch (kind) {
     case FrameKind::all_gather: return "all_gather";
     case FrameKind::barrier: return "barrier";
-    case FrameKind::descriptors: return "exchange_descriptors";
+    case FrameKind::have_descriptor: case FrameKind::descriptors: return "exchange_descriptors";
     default: return "something else";
   }
 }

@@ -13,7 +13,7 @@
 namespace sluice::boot {
 
 struct Contribution {
-  FrameKind kind = FrameKind::barrier;  // all_gather, barrier, descriptors, or refused
+  FrameKind kind = FrameKind::barrier;  // of a collective, or refused
   std::vector<std::byte> bytes;         // refused: the reason, as text
   UniqueFd descriptor;
 };

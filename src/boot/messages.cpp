@@ -33,7 +33,9 @@ std::uint64_t fnv1a(std::string_view text, std::uint64_t hash) {
 // Length that a frame of this kind may have; -1 for an unknown kind.
 long long longest(FrameKind kind) {
   switch (kind) {
-    case FrameKind::welcome: case FrameKind::pair: case FrameKind::barrier: case FrameKind::descriptors: return 0;
+    case FrameKind::welcome: case FrameKind::pair: case FrameKind::barrier: case FrameKind::descriptors:
+    case FrameKind::have_descriptor:
+      return 0;
     case FrameKind::turned_away: case FrameKind::ended: case FrameKind::refused: case FrameKind::gave_up:
       return static_cast<long long>(max_text_bytes);
     case FrameKind::all_gather: return static_cast<long long>(max_message_bytes);

@@ -49,8 +49,9 @@ enum class FrameKind : std::uint32_t {
   pair = 3,         // a descriptor: the socket to rank `value`
   ended = 4,        // the meeting has failed; text
   all_gather = 16, barrier = 17, descriptors = 18,  // `value`: running number; bytes
-  refused = 19,     // takes part in collective number `value` only to say no; text
-  gave_up = 20,     // will take part in nothing any more; text
+  have_descriptor = 19,  // opens an exchange of descriptors, `value`: running number
+  refused = 20,     // takes part in collective number `value` only to say no; text
+  gave_up = 21,     // will take part in nothing any more; text
 };
 
 struct FrameHeader {

@@ -77,12 +77,19 @@ std::vector<std::vector<std::byte>> ProcessGroup::all_gather(std::span<const std
 
 void ProcessGroup::barrier() { exchange_all(FrameKind::barrier, Contribution{}, Deadline::in_ms(place_.timeout_ms)); }
 
+// First all say that they have one. A user's descriptors under way are limited (RLIMIT_NOFILE): those
+// sent ahead to ranks that are still in the exchange before this one, and so do not take them, could
+// use up the limit that those ranks wait for. (Test: F4.few_open_files_are_enough_for_many_ranks)
 std::vector<UniqueFd> ProcessGroup::exchange_descriptors(int descriptor) {
   Contribution mine;
-  mine.kind = FrameKind::descriptors;
   mine.descriptor = duplicate(descriptor);
-  if (!mine.descriptor) mine = refusal(fmt::format("descriptor {} cannot be duplicated: {}", descriptor, std::strerror(errno)));
-  const auto all = exchange_all(FrameKind::descriptors, std::move(mine), Deadline::in_ms(place_.timeout_ms));
+  Contribution first;
+  first.kind = FrameKind::have_descriptor;
+  if (!mine.descriptor) first = refusal(fmt::format("descriptor {} cannot be duplicated: {}", descriptor, std::strerror(errno)));
+  const Deadline deadline = Deadline::in_ms(place_.timeout_ms);
+  exchange_all(FrameKind::have_descriptor, std::move(first), deadline);
+  mine.kind = FrameKind::descriptors;
+  const auto all = exchange_all(FrameKind::descriptors, std::move(mine), deadline);
   std::vector<UniqueFd> descriptors;
   for (const auto& part : all) descriptors.push_back(std::move(part->descriptor));
   return descriptors;
