@@ -89,7 +89,7 @@ void expect_random(const Format& f, int count) {
   std::uniform_int_distribution<std::uint32_t> near_range(0x3000'0000u, 0x4880'0000u);
   for (int i = 0; i < count; ++i) {
     expect_nearest<type>(f, float_of_bits(static_cast<std::uint32_t>(random())));
-    const std::uint32_t sign = (random() & 1u) << 31;
+    const auto sign = static_cast<std::uint32_t>((random() & 1u) << 31);
     expect_nearest<type>(f, float_of_bits(near_range(random) | sign));
     if (testing::Test::HasFatalFailure()) return;
   }

@@ -25,35 +25,37 @@ struct Group {
   // numbers are, and what is not finite is at least `infinity`.
   using Bits = std::conditional_t<type == DataType::fp32, std::int32_t, std::int16_t>;
   static constexpr Bits infinity = type == DataType::fp32 ? 0x7f80'0000 : type == DataType::bf16 ? 0x7f80 : 0x7c00;
+  static constexpr Bits largest_bits = std::numeric_limits<Bits>::max();
 
-  template <class D>
-  static HWY_INLINE Vec<D> finite_magnitude(D d, const void* row, std::int64_t at) {
-    const auto bits = load(d, static_cast<const std::uint8_t*>(row) + at * size_of(type));
-    const auto magnitude = hn::And(bits, hn::Set(d, std::numeric_limits<Bits>::max()));
-    return hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(d, infinity)), magnitude);
-  }
-
-  static HWY_INLINE float largest(const void* row, std::int64_t at, std::int64_t end) {
+  // The largest |x| below `infinity` if `masked`, else the largest of all.
+  template <bool masked>
+  static HWY_INLINE Bits largest(const void* row, std::int64_t at, std::int64_t end) {
     const hn::ScalableTag<Bits> d;
     constexpr std::int64_t lanes = hn::MaxLanes(d);
-    auto a = hn::Zero(d), b = a;
-    for (; at + 2 * lanes <= end; at += 2 * lanes) {
-      a = hn::Max(a, finite_magnitude(d, row, at));
-      b = hn::Max(b, finite_magnitude(d, row, at + lanes));
+    auto most = hn::Zero(d);
+    for (; at + lanes <= end; at += lanes) {
+      const auto bits = load(d, static_cast<const std::uint8_t*>(row) + at * size_of(type));
+      const auto magnitude = hn::And(bits, hn::Set(d, largest_bits));
+      const auto counts = hn::Lt(magnitude, hn::Set(d, infinity));
+      most = hn::Max(most, masked ? hn::IfThenElseZero(counts, magnitude) : magnitude);
     }
     HWY_ALIGN Bits found[lanes];
-    hn::Store(hn::Max(a, b), d, found);
+    hn::Store(most, d, found);
     Bits bits = 0;
     for (const Bits x : found) bits = x > bits ? x : bits;
-    float value = numbers::larger_finite(numbers::smallest_largest, element<type>(&bits, 0));
-    for (; at < end; ++at) value = numbers::larger_finite(value, element<type>(row, at));
-    return value;
+    for (; at < end; ++at) {
+      Bits x;
+      std::memcpy(&x, static_cast<const std::uint8_t*>(row) + at * size_of(type), sizeof x);
+      x = static_cast<Bits>(x & largest_bits);
+      if (x > bits && !(masked && x >= infinity)) bits = x;
+    }
+    return bits;
   }
 
-  template <class D>
+  template <Finite finite, class D>
   static HWY_INLINE void store_e4m3(D d, Vec<D> x, Vec<D> y, std::uint8_t* to) {
-    const auto a = e4m3_of_float(d, x);
-    const auto b = e4m3_of_float(d, y);
+    const auto a = e4m3_of_float<finite>(d, x);
+    const auto b = e4m3_of_float<finite>(d, y);
     const I32<D> di;
     if constexpr (order == Order::even_odd) {
       const U16<D> dh;
@@ -66,38 +68,50 @@ struct Group {
   }
 
   // out = e4m3(x * factor).
+  template <Finite finite>
   static HWY_INLINE void quantise(std::uint8_t* out, const void* row, std::int64_t at, std::int64_t end, float factor) {
     const hn::ScalableTag<float> d;
     constexpr std::int64_t step = 2 * static_cast<std::int64_t>(hn::MaxLanes(d));
     const auto f = hn::Set(d, factor);
     for (; at + step <= end; at += step) {
       const auto x = load_pair<type, order>(d, row, at);
-      store_e4m3(d, hn::Mul(x.a, f), hn::Mul(x.b, f), out + at);
+      store_e4m3<finite>(d, hn::Mul(x.a, f), hn::Mul(x.b, f), out + at);
     }
     for (; at < end; ++at) out[at] = numbers::quantise(element<type>(row, at), factor);
   }
 };
 
+// What one group is multiplied by; its scale goes to `scales`.
+inline float set_scale(std::uint8_t* scales, std::int64_t group, float a, Quantise form) {
+  if (form == Quantise::e4m3) {
+    const float scale = numbers::quantise_scale(a);
+    std::memcpy(scales + 4 * group, &scale, sizeof scale);
+    return numbers::quantise_factor(a);
+  }
+  scales[group] = numbers::quantise_exponent(a);
+  return 1.0f / numbers::scale_of_exponent(scales[group]);  // exact: see numbers::quantise_exponent
+}
+
 template <DataType type>
 void quantise_typed(std::uint8_t* out, void* scales, const void* row, std::int64_t n, Quantise form) {
+  using G = Group<type>;
   auto* to = static_cast<std::uint8_t*>(scales);
-  std::int64_t groups = 0;
-  for (std::int64_t at = 0; at < n; at += numbers::quantise_group, ++groups) {
+  std::int64_t group = 0;
+  for (std::int64_t at = 0; at < n; at += numbers::quantise_group, ++group) {
     const std::int64_t end = n - at < numbers::quantise_group ? n : at + numbers::quantise_group;
-    const float a = Group<type>::largest(row, at, end);
-    if (form == Quantise::e4m3) {
-      const float scale = numbers::quantise_scale(a);
-      std::memcpy(to + 4 * groups, &scale, sizeof scale);
-      Group<type>::quantise(out, row, at, end, numbers::quantise_factor(a));
+    auto largest = G::template largest<false>(row, at, end);
+    const bool finite = largest < G::infinity;
+    if (!finite) largest = G::template largest<true>(row, at, end);
+    const float a = numbers::larger_finite(numbers::smallest_largest, element<type>(&largest, 0));
+    const float factor = set_scale(to, group, a, form);
+    if (finite) {
+      G::template quantise<Finite::yes>(out, row, at, end, factor);
     } else {
-      const std::uint8_t exponent = numbers::quantise_exponent(a);
-      to[groups] = exponent;
-      // The inverse of the scale is exact: see numbers::quantise_exponent.
-      Group<type>::quantise(out, row, at, end, 1.0f / numbers::scale_of_exponent(exponent));
+      G::template quantise<Finite::unknown>(out, row, at, end, factor);
     }
   }
   if (form == Quantise::e4m3_power_of_two) {
-    for (; groups % 4 != 0; ++groups) to[groups] = 0;
+    for (; group % 4 != 0; ++group) to[group] = 0;
   }
 }
 

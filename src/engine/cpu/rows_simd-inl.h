@@ -81,10 +81,13 @@ HWY_INLINE Vec<U32<D>> bf16_in_upper_half(D d, Vec<D> v) {
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, numbers::fp32_nan), rounded);
 }
 
+// With Finite::yes there is neither a NaN nor anything that would round above `largest`.
+enum class Finite { unknown, yes };
+
 // As numbers::small_of_magnitude for vectors, by one FP32 addition that rounds (to nearest even, the
 // mode of every thread that did not change it): the low bits of |x| + 2^(e + 23 - mantissa), e the exponent of
 // x but at least that of the smallest normal number, count units of the last place. `largest` saturates.
-template <int mantissa, int bias, class D>
+template <int mantissa, int bias, Finite finite, class D>
 HWY_INLINE Vec<U32<D>> small_of_float(D d, Vec<D> v, std::uint32_t largest, std::uint32_t nan) {
   const U32<D> du;
   const I32<D> di;
@@ -92,19 +95,20 @@ HWY_INLINE Vec<U32<D>> small_of_float(D d, Vec<D> v, std::uint32_t largest, std:
   constexpr int up = (23 - mantissa) << 23;
   const auto all = bits_of(d, v);
   const auto sign = hn::And(hn::ShiftRight<sign_shift>(all), hn::Set(du, 0x8000'0000u >> sign_shift));
-  const auto magnitude = hn::Min(hn::BitCast(di, hn::And(all, hn::Set(du, 0x7fff'ffffu))),
-                                 hn::Set(di, static_cast<std::int32_t>(largest)));
+  auto magnitude = hn::BitCast(di, hn::And(all, hn::Set(du, 0x7fff'ffffu)));
+  if (finite != Finite::yes) magnitude = hn::Min(magnitude, hn::Set(di, static_cast<std::int32_t>(largest)));
   const auto exponent = hn::Max(hn::And(magnitude, hn::Set(di, 0x7f80'0000)), hn::Set(di, (128 - bias) << 23));
   const auto magic = hn::Add(exponent, hn::Set(di, up));
   const auto counted = hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, magic)));
   const auto places = hn::Add(hn::ShiftRight<23 - mantissa>(exponent), hn::Set(di, -((128 - bias) << mantissa)));
-  const auto value = hn::BitCast(du, hn::Add(hn::Sub(counted, magic), places));
-  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, nan), hn::Or(value, sign));
+  const auto value = hn::Or(hn::BitCast(du, hn::Add(hn::Sub(counted, magic), places)), sign);
+  if constexpr (finite == Finite::yes) return value;
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, nan), value);
 }
 
-template <class D>
+template <Finite finite, class D>
 HWY_INLINE Vec<U32<D>> e4m3_of_float(D d, Vec<D> v) {
-  return small_of_float<3, 7>(d, v, 0x43e0'0000u, numbers::e4m3_nan);
+  return small_of_float<3, 7, finite>(d, v, 0x43e0'0000u, numbers::e4m3_nan);
 }
 
 #undef SLUICE_HAVE_F16C
@@ -140,7 +144,7 @@ HWY_INLINE Vec<U16<D>> fp16_of_float(D d, Vec<D> v) {
   const auto canonical = hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(U32<D>(), numbers::fp32_nan)), v);
   return hn::BitCast(U16<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), canonical));
 #else
-  const auto bits = small_of_float<10, 15>(d, v, 0x4780'0000u, numbers::fp16_nan);
+  const auto bits = small_of_float<10, 15, Finite::unknown>(d, v, 0x4780'0000u, numbers::fp16_nan);
   return hn::DemoteTo(U16<D>(), hn::BitCast(I32<D>(), bits));
 #endif
 }
@@ -149,7 +153,7 @@ HWY_INLINE Vec<U16<D>> fp16_of_float(D d, Vec<D> v) {
 template <DataType type, Order order, class D>
 HWY_INLINE Pair<D> load_pair(D d, const void* row, std::int64_t at) {
   constexpr std::size_t n = hn::MaxLanes(d);
-  const U32<D> du;
+  [[maybe_unused]] const U32<D> du;
   const auto* from = static_cast<const std::uint8_t*>(row) + at * size_of(type);
   if constexpr (type == DataType::fp32) {
     return {load(d, from), load(d, from + 4 * n)};
@@ -181,8 +185,8 @@ HWY_INLINE void store_halves(DH dh, Vec<DH> a, Vec<DH> b, std::uint8_t* to) {
 template <DataType type, Order order, bool streaming, class D>
 HWY_INLINE void store_pair(D d, Pair<D> pair, void* row, std::int64_t at) {
   constexpr std::size_t n = hn::MaxLanes(d);
-  const U32<D> du;
-  const U16<D> dh;
+  [[maybe_unused]] const U32<D> du;
+  [[maybe_unused]] const U16<D> dh;
   auto* to = static_cast<std::uint8_t*>(row) + at * size_of(type);
   if constexpr (type == DataType::fp32) {
     const auto nan = hn::BitCast(d, hn::Set(du, numbers::fp32_nan));

@@ -40,18 +40,18 @@ HWY_NOINLINE void start_of_sum(D d, const SumRows& s, std::int64_t at, std::int6
   }
 }
 
+HWY_NOINLINE float start_of_element(const SumRows& s, std::int64_t at) {
+  const float x = element(s.bias_type, s.bias[0] ? s.bias[0] : s.bias[1], at);
+  return s.bias[0] && s.bias[1] ? numbers::sum(x, element(s.bias_type, s.bias[1], at)) : x;
+}
+
 template <DataType in_type, DataType out_type, Order order, bool weighted>
 struct Sum {
   static constexpr DataType in = in_type, out = out_type;
 
   // One element, for the ends of a row that fill no vector.
   static void one(const SumRows& s, std::int64_t at) {
-    float acc = 0.0f;
-    if (s.bias[0] && s.bias[1]) {
-      acc = numbers::sum(element(s.bias_type, s.bias[0], at), element(s.bias_type, s.bias[1], at));
-    } else if (const void* bias = s.bias[0] ? s.bias[0] : s.bias[1]) {
-      acc = element(s.bias_type, bias, at);
-    }
+    float acc = s.bias[0] || s.bias[1] ? start_of_element(s, at) : 0.0f;
     for (int r = 0; r < s.count; ++r) {
       const float x = element<in>(s.rows[r], at);
       acc = numbers::sum(acc, weighted ? numbers::product(s.weights[r], x) : x);
@@ -112,29 +112,30 @@ struct Sum {
     return at;
   }
 
+  // [at, end), 16 bytes of a bf16 row and then single elements at a time.
+  static HWY_NOINLINE void ends(const SumRows& s, std::int64_t at, std::int64_t end) {
+    at = chunks<1, false>(hn::CappedTag<float, 4>(), s, at, end);
+    for (; at < end; ++at) one(s, at);
+  }
+
   template <bool streaming>
   static void span(const SumRows& s) {
     const hn::ScalableTag<float> d;
-    const hn::CappedTag<float, 4> small;
     // One cache line of each row at a time, if the registers allow it.
     constexpr auto pair_bytes = static_cast<int>(2 * hn::MaxLanes(d)) * static_cast<int>(size_of(in));
     constexpr int pairs = pair_bytes >= 64 ? 1 : pair_bytes >= 16 ? 64 / pair_bytes : 4;
     std::int64_t at = 0;
     fetch_heads(s);
     if constexpr (streaming) {
-      // Whole vectors are streamed to aligned places; the elements before the first go one 16-byte
-      // store, or one element, at a time.
+      // Whole vectors are streamed to aligned places.
       constexpr std::uintptr_t vector = sizeof(float) * hn::MaxLanes(d);
       const auto misaligned = reinterpret_cast<std::uintptr_t>(s.out) % vector;
       const std::int64_t head = misaligned ? static_cast<std::int64_t>(vector - misaligned) / size_of(out) : 0;
-      const std::int64_t end = head < s.n ? head : s.n;
-      at = chunks<1, true>(small, s, 0, end);
-      for (; at < end; ++at) one(s, at);
+      at = head < s.n ? head : s.n;
+      if (at > 0) ends(s, 0, at);
     }
     at = chunks<pairs, streaming>(d, s, at, s.n);
-    if constexpr (pairs > 1) at = chunks<1, streaming>(d, s, at, s.n);
-    at = chunks<1, false>(small, s, at, s.n);
-    for (; at < s.n; ++at) one(s, at);
+    if (at < s.n) ends(s, at, s.n);
   }
 
   static void row(const SumRows& s) { s.stream ? span<true>(s) : span<false>(s); }
