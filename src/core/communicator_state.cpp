@@ -12,7 +12,7 @@ namespace sluice::core {
 
 bool EventState::wait(std::chrono::milliseconds timeout) const {
   if (!event_->wait(timeout)) return false;
-  if (const std::exception_ptr error = error_of(*report_, context_)) std::rethrow_exception(error);
+  if (const std::exception_ptr error = error_of(*report_, event_->state() == engine::LaneEvent::State::failed, context_)) std::rethrow_exception(error);
   return true;
 }
 

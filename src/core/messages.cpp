@@ -109,8 +109,8 @@ std::string sentence(const Status& s, const Context& context) {
                      where(context), who, s.waited_ms, stage, operation, s.waiting_for, seen);
 }
 
-std::exception_ptr error_of(const Report& report, const Context& context) {
-  if (report.failure.failed) {
+std::exception_ptr error_of(const Report& report, bool failed, const Context& context) {
+  if (failed) {
     return std::make_exception_ptr(PeerError(sentence(report.failure, context), context.rank));
   }
   return error_of(report.verdict, report, context);

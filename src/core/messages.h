@@ -18,8 +18,9 @@ struct Context {
 
 const char* name_of(OperationKind kind);
 
-// Null when the operation went well (or has not been decided).
-std::exception_ptr error_of(const Report& report, const Context& context);
+// What an event of the operation throws; null when it went well. `failed`: the channel had failed when
+// the event happened, and only then the report's failure is meant (a combine may fail behind its result).
+std::exception_ptr error_of(const Report& report, bool failed, const Context& context);
 
 // The sentence for a channel that has failed.
 std::string sentence(const Status& failure, const Context& context);
