@@ -171,7 +171,7 @@ HWY_INLINE Pair<D> load_pair(D d, const void* row, std::int64_t at) {
 }
 
 template <bool streaming, class DH>
-HWY_INLINE void store_halves(DH dh, Vec<DH> a, Vec<DH> b, std::uint8_t* to) {
+HWY_INLINE void store_halves([[maybe_unused]] DH dh, Vec<DH> a, Vec<DH> b, std::uint8_t* to) {
 #if HWY_TARGET == HWY_SCALAR
   store<false>(dh, a, to);
   store<false>(dh, b, to + 2);
