@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "engine/cpu/float_defaults.h"
 
 namespace sluice::cpu {
 
@@ -123,6 +124,7 @@ bool CpuLane::next_step() {
 
 void CpuLane::run(const core::Run& step, Report& report) {
   ChannelFlags& flags = *parts_.flags;
+  const FloatDefaults float_defaults;
   if (core::may_proceed(flags)) {
     KernelContext context{*parts_.team, step.num_sms > 0 ? step.num_sms : parts_.team->size(), parts_.own_page, now_ns()};
     std::visit([&](const auto& kernel) { run_kernel(kernel, context); }, step.kernel);

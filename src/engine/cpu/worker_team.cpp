@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/cpu/float_defaults.h"
 #include "engine/cpu/futex.h"
 
 namespace sluice::cpu {
@@ -23,6 +24,7 @@ void WorkerTeam::run_part(int part) const {
 }
 
 void WorkerTeam::help(int index) {
+  const FloatDefaults float_defaults;
   std::uint32_t seen = 0;
   while (true) {
     std::uint32_t round = round_.load(std::memory_order_acquire);
