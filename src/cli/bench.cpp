@@ -12,6 +12,7 @@
 #include "cli/bench_rank.h"
 #include "cli/json.h"
 #include "cli/machine.h"
+#include "cli/usage.h"
 
 namespace sluice::cli {
 namespace {
@@ -178,33 +179,13 @@ int run_bench(const BenchFlags& flags) {
   return kDone;
 }
 
-// Flags of later versions: named, so that using one says so instead of being a riddle.
-void add_later_flags(CLI::App& app) {
-  for (const char* name : {"--overlap", "--late", "--late-side", "--offload", "--shared-link"}) {
-    app.add_option_function<std::string>(
-           name, [name](const std::string&) { throw CLI::ValidationError(std::string(name) + " does not exist yet in this version"); }, "Not yet")
-        ->expected(0, 1)
-        ->group("");
-  }
-}
-
 }  // namespace
 
 Command add_bench(CLI::App& program) {
   auto flags = std::make_shared<BenchFlags>();
   flags->common.launch = Launch::processes;
   CLI::App* app = program.add_subcommand("bench", "Measure dispatch and combine beside a plain copy of the same bytes; values are checked first");
-  add_common_flags(*app, flags->common);
-  add_shape_flags(*app, flags->shape);
-  app->add_option("--op", flags->ops, "dispatch,combine")->delimiter(',')->check(CLI::IsMember({"dispatch", "combine"}).description(""))->type_name("dispatch|combine")->capture_default_str();
-  app->add_flag("--cached", flags->cached, "Dispatch with the reused route instead of the plain one");
-  app->add_flag("--quantise", flags->quantise, "Dispatch quantises the rows to e4m3 on the way");
-  app->add_option("--num-sms", flags->num_sms, "SMs (CPU: workers) of each rank; 0 = the communicator's")->check(CLI::Range(0, 4096))->capture_default_str();
-  app->add_option("--method", flags->method, "How bytes move")->check(CLI::IsMember({"automatic"}).description(""))->type_name("automatic")->capture_default_str();
-  app->add_option("--workers", flags->workers, "CPU engine: threads that serve a rank; 0 = cores / ranks")->check(CLI::Range(0, 4096))->capture_default_str();
-  app->add_option("--iters", flags->iters, "Measured iterations")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  app->add_option("--warmup", flags->warmup, "Iterations before")->check(CLI::Range(0, 1'000'000))->capture_default_str();
-  add_later_flags(*app);
+  add_bench_flags(*app, *flags);
   return {app, [flags] { return run_bench(*flags); }};
 }
 

@@ -64,28 +64,6 @@ const char* name_of(Layout layout) {
 }
 const char* name_of(Counts counts) { return counts == Counts::exact ? "exact" : "bounded"; }
 
-void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
-  app.add_option("--tokens", flags.tokens, "Tokens of each rank; several, separated by commas, give a line each")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{0}, limits::max_tokens))
-      ->capture_default_str();
-  app.add_option("--hidden", flags.hidden, "Elements of a row")->check(CLI::Range(std::int64_t{1}, limits::row_bytes))->capture_default_str();
-  app.add_option("--topk", flags.topk, "Experts per token [the routing's, else 8]")->check(CLI::Range(1, limits::topk));
-  app.add_option("--experts", flags.experts, "Experts in all [the routing's, else 256]")->check(CLI::Range(1, limits::experts));
-  add_choice<DataType>(app, "--dtype", flags.dtype,
-                       {{"bf16", DataType::bf16}, {"fp16", DataType::fp16}, {"fp32", DataType::fp32}, {"e4m3", DataType::e4m3}},
-                       "Element type; e4m3 travels with an FP32 scale per 128 elements and comes home as bf16 [bf16]");
-  add_choice<Layout>(app, "--layout", flags.layout, {{"packed", Layout::packed}, {"grouped", Layout::grouped}, {"padded", Layout::padded}},
-                     "Layout of the result [packed]");
-  add_choice<Counts>(app, "--counts", flags.counts, {{"exact", Counts::exact}, {"bounded", Counts::bounded}},
-                     "Whether the call waits for the counts [exact]");
-  app.add_option("--capacity", flags.capacity, "Rows (padded: per expert) of a result; 0 = the upper bound")->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-      ->capture_default_str();
-  app.add_option("--routing", flags.routing, "uniform|zipf:S|lognormal:S|FILE")->capture_default_str();
-}
-
 std::int64_t BenchCase::row_bytes() const {
   const std::int64_t hidden = flags.shape.hidden;
   if (op == Op::combine) return hidden * size_of(combine_type());

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <sluice/options.h>
 
+#include "cli/common_flags.h"
 #include "cli/decisions.h"
-#include "cli/usage.h"
+
+namespace CLI {
+class App;
+}
 
 namespace sluice::cli {
 
@@ -18,7 +21,7 @@ const char* name_of(Op op);
 const char* name_of(Layout layout);
 const char* name_of(Counts counts);
 
-// The flags that fix a communicator's shape; `info --size` takes them too.
+// The flags that fix a communicator's shape.
 struct ShapeFlags {
   std::vector<std::int64_t> tokens{4096};
   int hidden = 7168;
@@ -31,8 +34,6 @@ struct ShapeFlags {
   std::int64_t alignment = 1;
   std::string routing = "uniform";
 };
-void add_shape_flags(CLI::App& app, ShapeFlags& flags);
-
 struct BenchFlags {
   CommonFlags common;
   ShapeFlags shape;
@@ -45,6 +46,9 @@ struct BenchFlags {
   int iters = 20;
   int warmup = 3;
 };
+
+// `info --size` takes them too.
+void add_bench_flags(CLI::App& app, BenchFlags& flags);
 
 struct BenchCase {
   BenchFlags flags;

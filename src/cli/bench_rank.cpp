@@ -11,6 +11,7 @@
 #include "cli/barrier.h"
 #include "cli/bench_copy.h"
 #include "cli/bench_rows.h"
+#include "cli/exchange.h"
 
 namespace sluice::cli {
 namespace {
@@ -34,39 +35,11 @@ std::int64_t copy_rows(const BenchCase& bench) { return bench.bytes_recv_max() /
 // Rows of the yardstick: those of the operation, rounded up to what a streaming store can take.
 std::size_t copy_row_bytes(const BenchCase& bench) { return static_cast<std::size_t>((bench.row_bytes() + 15) / 16 * 16); }
 
-// Aligned memory of this rank, touched.
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes)
-      : data_(static_cast<std::byte*>(std::aligned_alloc(4096, (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096))) {
-    if (data_ == nullptr) throw std::bad_alloc();
-    std::memset(data_, 1, bytes);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { std::free(data_); }
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte* data_;
-};
-
 class BenchRank {
  public:
   BenchRank(const BenchCase& bench, RankContext& context)
       : bench_(bench), context_(context), header_(*reinterpret_cast<SharedHeader*>(context.shared)),
-        comm_(context.group, options_of(bench)),
-        rows_(static_cast<std::size_t>(bench.tokens * bench.flags.shape.hidden * size_of(bench.flags.shape.dtype))) {
-    const std::int64_t hidden = bench.flags.shape.hidden;
-    const std::int64_t bytes = hidden * size_of(bench.flags.shape.dtype);
-    for (std::int64_t t = 0; t < bench.tokens; ++t) {
-      fill_row(rows_.data() + t * bytes, bench.flags.shape.dtype, hidden, sent_key(bench, context.rank, t));
-    }
-    if (!bench.sends_scales()) return;
-    for (std::int64_t t = 0; t < bench.tokens; ++t) {
-      for (std::int64_t g = 0; g < bench.scale_groups(); ++g) scales_.push_back(static_cast<float>(t + 1) + static_cast<float>(g));
-    }
-  }
+        comm_(context.group, options_of(bench)), exchange_(bench, context.rank) {}
 
   RankTimes run() {
     times_.workers = bench_.flags.num_sms > 0 ? std::min(bench_.flags.num_sms, comm_.num_sms()) : comm_.num_sms();
@@ -80,26 +53,9 @@ class BenchRank {
   }
 
  private:
-  DispatchArgs dispatch_args() const {
-    const ShapeFlags& shape = bench_.flags.shape;
-    const Decisions& mine = bench_.decisions[context_.rank];
-    DispatchArgs args;
-    args.rows = ConstTensorView(rows_.data(), shape.dtype, bench_.tokens, shape.hidden);
-    if (bench_.sends_scales()) args.scales = ConstTensorView(scales_.data(), DataType::fp32, bench_.tokens, bench_.scale_groups());
-    args.expert_ids = ConstTensorView(mine.ids.data(), DataType::int32, bench_.tokens, bench_.topk);
-    args.weights = ConstTensorView(mine.weights.data(), DataType::fp32, bench_.tokens, bench_.topk);
-    args.layout = shape.layout;
-    args.counts = shape.counts;
-    args.capacity = shape.capacity;
-    args.alignment = shape.alignment;
-    args.quantise = bench_.flags.quantise ? Quantise::e4m3 : Quantise::none;
-    args.num_sms = bench_.flags.num_sms;
-    return args;
-  }
-
   // The values, and whatever the measured call needs.
   void prepare() {
-    args_ = dispatch_args();
+    args_ = exchange_.dispatch_args();
     DispatchResult sent = comm_.dispatch(args_);
     sent.ready.wait();
     if (bench_.op == Op::dispatch) {
@@ -113,31 +69,11 @@ class BenchRank {
       if (wrong_.empty()) wrong_ = check_dispatch(bench_, context_.rank, sent);
       return;
     }
-    prepare_combine(sent);
+    back_ = exchange_.combine_args(comm_, sent);
+    sent = {};
     CombineResult home = comm_.combine(back_);
     home.ready.wait();
     wrong_ = check_combine(bench_, context_.rank, home);
-  }
-
-  void prepare_combine(const DispatchResult& sent) {
-    const bool fits = sent.rows.dtype == bench_.combine_type();
-    const std::int64_t hidden = bench_.flags.shape.hidden;
-    std::int64_t count = sent.rows.elements() / hidden;
-    TensorView rows = sent.rows;
-    if (!fits && count > 0) {
-      rows = comm_.allocate(count, hidden * size_of(bench_.combine_type()), bench_.combine_type());
-      if (sent.rows.dims == 3) {
-        const auto owner = rows.owner;
-        rows = TensorView(rows.data, rows.dtype, sent.rows.shape[0], sent.rows.shape[1], hidden);
-        rows.owner = owner;
-      }
-    }
-    rows.dtype = bench_.combine_type();
-    fill_home_rows(bench_, arrivals(bench_, context_.rank, sent.rows.shape[1]), rows);
-    back_.rows = rows;
-    back_.route = sent.route;
-    if (bench_.flags.shape.layout != Layout::packed) back_.weights = sent.weights;
-    back_.num_sms = bench_.flags.num_sms;
   }
 
   void agree_on_values() {
@@ -210,8 +146,7 @@ class BenchRank {
   RankContext& context_;
   SharedHeader& header_;
   Communicator comm_;
-  Buffer rows_;
-  std::vector<float> scales_;
+  Exchange exchange_;
   DispatchArgs args_;
   CombineArgs back_;
   std::string wrong_;

@@ -71,7 +71,7 @@ void expect_row(const BenchCase& bench, int source, std::int64_t token, std::vec
   if (!bench.flags.quantise) {
     out.bytes = raw;
     if (bench.sends_scales()) {
-      for (std::size_t g = 0; g < out.scales.size(); ++g) out.scales[g] = static_cast<float>(token + 1) + static_cast<float>(g);
+      for (std::size_t g = 0; g < out.scales.size(); ++g) out.scales[g] = sent_scale(token, static_cast<std::int64_t>(g));
     }
     return;
   }
@@ -258,7 +258,7 @@ std::string check_dispatch(const BenchCase& bench, int rank, const DispatchResul
 std::string check_combine(const BenchCase& bench, int rank, const CombineResult& result) {
   HomeRow oracle(bench, rank);
   const std::uint8_t* got = result.rows.as<std::uint8_t>();
-  for (std::int64_t t = 0; t < bench.tokens; ++t) {
+  for (std::int64_t t = 0; t < bench.decisions[rank].tokens(); ++t) {
     const auto& row = oracle.expect(t);
     if (std::memcmp(got + t * static_cast<std::int64_t>(row.size()), row.data(), row.size()) != 0) return fmt::format("token {}: the sum differs", t);
   }

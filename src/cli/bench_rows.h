@@ -20,6 +20,9 @@ std::uint64_t sent_key(const BenchCase& bench, int source, std::int64_t token);
 // Key of its row on the way home, from rank `place` (packed) or expert `place`.
 std::uint64_t home_key(const BenchCase& bench, int source, std::int64_t token, int place);
 
+// Scale of group `group` of a token whose rows travel as e4m3.
+inline float sent_scale(std::int64_t token, std::int64_t group) { return static_cast<float>(token + 1) + static_cast<float>(group); }
+
 // Where one row of a dispatch result belongs, and whose it is.
 struct Arrival {
   std::int64_t position = 0;

@@ -1,37 +1,15 @@
-// What all commands of the program have in common: bad usage, common flags, how a command is run.
+// What all commands of the program have in common on the command line.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <sluice/options.h>
 
-#include "cli/decisions.h"
-#include "cli/launch.h"
+#include "cli/common_flags.h"
 
 namespace sluice::cli {
-
-// Bad usage found after parsing; exit code 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-enum ExitCode : int { kDone = 0, kFailed = 1, kBadUsage = 2 };
-
-struct CommonFlags {
-  int ranks = 0;  // 0: the command's own default
-  Launch launch = Launch::threads;
-  std::string engine;
-  std::uint64_t seed = 1;
-  bool json = false;
-  int deadline_ms = 100'000;
-};
 
 // --ranks --launch --engine --seed --json --deadline-ms. `flags` holds the defaults.
 void add_common_flags(CLI::App& app, CommonFlags& flags);
@@ -69,15 +47,6 @@ void add_choice(CLI::App& app, const std::string& flag, Enum& value, const std::
       ->check(CLI::IsMember(allowed).description(""))
       ->type_name(shown);
 }
-
-// The router decisions of a command: a file, or a model that generates them.
-struct RoutingSource {
-  std::string text;                // as given to --routing
-  std::optional<Decisions> file;
-};
-
-// Nearest of `names` to `text`, empty when none is near.
-std::string nearest(const std::string& text, const std::vector<std::string>& names);
 
 // One sentence for a failed parse of `argv`, with the nearest right flag.
 std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments);

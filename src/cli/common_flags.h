@@ -1,0 +1,33 @@
+// The flags that most commands have, bad usage, and exit codes.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cli/launch.h"
+
+namespace sluice::cli {
+
+// Bad usage found after parsing; exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum ExitCode : int { kDone = 0, kFailed = 1, kBadUsage = 2 };
+
+struct CommonFlags {
+  int ranks = 0;  // 0: the command's own default
+  Launch launch = Launch::threads;
+  std::string engine;
+  std::uint64_t seed = 1;
+  bool json = false;
+  int deadline_ms = 100'000;
+};
+
+// Nearest of `names` to `text`, empty when none is near.
+std::string nearest(const std::string& text, const std::vector<std::string>& names);
+
+}  // namespace sluice::cli

@@ -1,0 +1,157 @@
+// `sluice info`: what this library can do on this machine, and what memory a communicator takes.
+#include <gnu/libc-version.h>
+#include <hwloc.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <sluice/sluice.h>
+
+#include "cli/bench_case.h"
+#include "cli/json.h"
+#include "cli/machine.h"
+#include "cli/usage.h"
+
+namespace sluice::cli {
+namespace {
+
+struct InfoFlags {
+  BenchFlags bench;
+  bool size = false;
+};
+
+Json engines_record() {
+  Json list = Json::array();
+  for (const EngineInfo& engine : engines()) {
+    list.push_back({{"name", engine.name},
+                    {"usable", engine.usable},
+                    {"reason", engine.reason.empty() ? Json(nullptr) : Json(engine.reason)},
+                    {"await_form", engine.await_form.empty() ? Json(nullptr) : Json(engine.await_form)},
+                    {"detail", engine.detail.empty() ? Json(nullptr) : Json(engine.detail)}});
+  }
+  return list;
+}
+
+Json environment_record() {
+  Json list = Json::array();
+  for (const EnvironmentVariable& variable : environment()) {
+    list.push_back({{"name", variable.name},
+                    {"value", variable.value ? Json(*variable.value) : Json(nullptr)},
+                    {"default", variable.default_value},
+                    {"meaning", variable.meaning}});
+  }
+  return list;
+}
+
+Json limits_record() {
+  return {{"ranks_per_node", limits::ranks_per_node}, {"ranks", limits::ranks},
+          {"topk", limits::topk},                     {"experts", limits::experts},
+          {"channels", limits::channels},             {"row_bytes", limits::row_bytes},
+          {"row_bytes_multiple", limits::row_bytes_multiple}, {"scale_bytes", limits::scale_bytes},
+          {"scale_bytes_multiple", limits::scale_bytes_multiple}, {"max_tokens", limits::max_tokens}};
+}
+
+Json versions_record() {
+  const unsigned hwloc = hwloc_get_api_version();
+  return {{"sluice", version()},
+          {"headers", fmt::format("{}.{}.{}", SLUICE_VERSION_MAJOR, SLUICE_VERSION_MINOR, SLUICE_VERSION_PATCH)},
+          {"compiler", __VERSION__},
+          {"libc", gnu_get_libc_version()},
+          {"hwloc", fmt::format("{}.{}.{}", hwloc >> 16, (hwloc >> 8) & 255, hwloc & 255)},
+          {"cuda", nullptr},
+          {"driver", nullptr}};
+}
+
+Json transports_record() {
+  Json list = Json::array();
+  list.push_back({{"name", "shared memory"}, {"usable", true}, {"reason", nullptr}, {"reach", "ranks of one machine"}});
+  list.push_back({{"name", "libfabric"}, {"usable", false}, {"reason", "more than one node is not supported yet"}, {"reach", "between machines"}});
+  return list;
+}
+
+Json info_record() {
+  Json record = make_record("info");
+  record["engines"] = engines_record();
+  record["gpus"] = Json::array();
+  record["links"] = Json::array();
+  record["transports"] = transports_record();
+  record["limits"] = limits_record();
+  record["environment"] = environment_record();
+  record["versions"] = versions_record();
+  record["await_form"] = nullptr;
+  for (const EngineInfo& engine : engines()) {
+    if (engine.usable && record["await_form"].is_null()) record["await_form"] = engine.await_form;
+  }
+  const Machine machine = this_machine();
+  record["machine"] = {{"cpu", machine.cpu}, {"cores", machine.cores}, {"numa_nodes", machine.numa_nodes}, {"os", machine.os}};
+  return record;
+}
+
+std::string text_of(const Json& value) { return value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void print_info(const Json& record) {
+  fmt::print("Sluice {}\n\nMachine\n", text_of(record["version"]));
+  for (const auto& [name, value] : record["machine"].items()) fmt::print("  {:<22} {}\n", name, text_of(value));
+  fmt::print("\nEngines\n");
+  for (const auto& engine : record["engines"]) {
+    const bool usable = engine["usable"];
+    fmt::print("  {:<22} {}\n", text_of(engine["name"]),
+               usable ? fmt::format("usable; waits by {}; {}", text_of(engine["await_form"]), text_of(engine["detail"])) : "not usable: " + text_of(engine["reason"]));
+  }
+  fmt::print("\nGPUs\n  none in use\n\nTransports\n");
+  for (const auto& transport : record["transports"]) {
+    fmt::print("  {:<22} {}{}\n", text_of(transport["name"]), text_of(transport["reach"]),
+               transport["usable"].get<bool>() ? "" : "; " + text_of(transport["reason"]));
+  }
+  fmt::print("\nLimits\n");
+  for (const auto& [name, value] : record["limits"].items()) fmt::print("  {:<22} {}\n", name, text_of(value));
+  fmt::print("\nEnvironment variables\n");
+  for (const auto& variable : record["environment"]) {
+    fmt::print("  {} = {} (default: {})\n      {}\n", text_of(variable["name"]), variable["value"].is_null() ? "not set" : text_of(variable["value"]),
+               text_of(variable["default"]), text_of(variable["meaning"]));
+  }
+  fmt::print("\nVersions\n");
+  for (const auto& [name, value] : record["versions"].items()) fmt::print("  {:<22} {}\n", name, text_of(value));
+}
+
+void print_size(const Json& record) {
+  fmt::print("Memory of each rank's communicator, bytes:\n");
+  for (const auto& [name, value] : record["terms"].items()) fmt::print("  {:<34} {:>16}\n", name, value.get<std::int64_t>());
+  fmt::print("  {:<34} {:>16}\n  {:<34} {:>16}\n", "window", record["window_bytes"].get<std::int64_t>(), "of which arena", record["arena_bytes"].get<std::int64_t>());
+}
+
+int run_size(const BenchFlags& flags) {
+  const int ranks = flags.common.ranks > 0 ? flags.common.ranks : 2;
+  for (const std::int64_t tokens : flags.shape.tokens) {
+    BenchCase bench = make_case(flags, Op::dispatch, ranks, 0);
+    bench.tokens = tokens;
+    const WindowSize size = Communicator::size_of(options_of(bench), ranks);
+    Json record = make_record("size");
+    record["window_bytes"] = size.window_bytes;
+    record["arena_bytes"] = size.arena_bytes;
+    record["terms"] = Json::object();
+    for (const SizeTerm& term : size.terms) record["terms"][term.name] = term.bytes;
+    flags.common.json ? print_line(record) : print_size(record);
+  }
+  return kDone;
+}
+
+int run_info(const InfoFlags& flags) {
+  if (flags.size) return run_size(flags.bench);
+  const Json record = info_record();
+  flags.bench.common.json ? print_line(record) : print_info(record);
+  return kDone;
+}
+
+}  // namespace
+
+Command add_info(CLI::App& program) {
+  auto flags = std::make_shared<InfoFlags>();
+  CLI::App* app = program.add_subcommand("info", "Engines, limits and environment of this machine; with --size the memory of a communicator");
+  app->add_flag("--size", flags->size, "Print the memory that a communicator of the shape of bench's flags takes on each rank");
+  add_bench_flags(*app, flags->bench);
+  return {app, [flags] { return run_info(*flags); }};
+}
+
+}  // namespace sluice::cli

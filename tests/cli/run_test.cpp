@@ -1,0 +1,120 @@
+// `sluice run`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "cli/program.h"
+
+namespace sluice::cli::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+TEST(run, gives_each_rank_its_environment_and_prefixes_its_lines) {
+  const Ran ran = run_program({"run", "-n", "3", "--", "sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR; echo err >&2"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/3 0/3 127.0.0.1", "[1] 1/3 1/3 127.0.0.1", "[2] 2/3 2/3 127.0.0.1"}));
+  EXPECT_EQ(sorted_lines(ran.err), (std::vector<std::string>{"[0] err", "[1] err", "[2] err"}));
+}
+
+TEST(run, two_jobs_have_two_ports) {
+  const Ran a = run_program({"run", "-n", "2", "sh", "-c", "echo $MASTER_PORT"});
+  EXPECT_EQ(a.out.substr(4, 5), a.out.substr(a.out.find('\n') + 5, 5));
+  EXPECT_GT(std::stoi(a.out.substr(4)), 0);
+}
+
+TEST(run, the_programs_own_arguments_are_its_own) {
+  const Ran ran = run_program({"run", "-n1", "echo", "-n", "7", "--help", "--", "x"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(ran.out, "[0] 7 --help -- x\n");
+}
+
+TEST(run, exits_with_the_code_of_the_first_that_failed_and_ends_the_others) {
+  const Ran ran = run_program({"run", "-n", "3", "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 60"});
+  EXPECT_EQ(ran.code, 7);
+  EXPECT_LT(ran.seconds, 5);
+  EXPECT_THAT(ran.err, HasSubstr("rank 1 exited with code 7"));
+}
+
+TEST(run, a_signal_of_a_rank_is_128_and_its_number) {
+  EXPECT_EQ(run_program({"run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60"}).code, 128 + SIGSEGV);
+}
+
+TEST(run, a_rank_that_ignores_sigterm_is_killed) {
+  const Ran ran = run_program({"run", "-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 1; trap '' TERM; while :; do sleep 1; done"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_LT(ran.seconds, 8);
+}
+
+TEST(run, processes_that_a_rank_left_behind_are_ended) {
+  const TemporaryFolder folder;
+  const Ran ran = run_program({"run", "-n", "1", "sh", "-c", "sleep 300 & echo $! > " + folder.file("pid") + "; exit 0"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_LT(ran.seconds, 5);
+  const int pid = std::stoi(read_file(folder.file("pid")));
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  EXPECT_TRUE(stat.empty() || stat.find(") Z") != std::string::npos) << stat;
+}
+
+TEST(run, signals_are_passed_on) {
+  const TemporaryFolder folder;
+  const std::string ready = folder.file("ready");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const std::string script = "trap 'exit 5' USR1; : > " + ready + "; while :; do sleep 0.05; done";
+    execl(program_path().c_str(), "sluice", "run", "-n", "1", "--", "sh", "-c", script.c_str(), nullptr);
+    _exit(127);
+  }
+  for (int i = 0; i < 400 && access(ready.c_str(), F_OK) != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  kill(pid, SIGUSR1);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 5);
+}
+
+TEST(run, a_program_that_is_not_there_is_127) {
+  const Ran ran = run_program({"run", "-n", "2", "/no/such/program"});
+  EXPECT_EQ(ran.code, 127);
+  EXPECT_THAT(ran.err, HasSubstr("/no/such/program"));
+}
+
+TEST(run, a_line_without_end_and_long_lines_come_out) {
+  const Ran ran = run_program({"run", "-n", "1", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; printf '\\nend'"});
+  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), 'x'), 200000);
+  EXPECT_TRUE(ran.out.ends_with("[0] end\n"));
+}
+
+TEST(run, only_rank_0_reads_standard_input) {
+  const Ran ran = run_command({"sh", "-c", "echo hello | " + program_path() + " run -n 2 cat"});
+  EXPECT_EQ(ran.out, "[0] hello\n");
+}
+
+TEST(run, bad_usage_is_2) {
+  EXPECT_EQ(run_program({"run"}).code, 2);
+  EXPECT_EQ(run_program({"run", "-n", "2"}).code, 2);
+  EXPECT_EQ(run_program({"run", "-n", "x", "true"}).code, 2);
+  EXPECT_EQ(run_program({"run", "-n", "0", "true"}).code, 2);
+  EXPECT_EQ(run_program({"run", "true"}).code, 2);
+  const Ran ran = run_program({"run", "--rank", "2", "true"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("--ranks"));
+  EXPECT_EQ(run_program({"run", "--help"}).code, 0);
+}
+
+}  // namespace
+}  // namespace sluice::cli::testing

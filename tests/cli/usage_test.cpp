@@ -1,0 +1,104 @@
+// Help, bad usage, exit codes and JSON of every command.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/program.h"
+
+namespace sluice::cli::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kCommands[] = {"demo", "bench", "check", "info", "run", "routing"};
+
+TEST(usage, help_everywhere) {
+  const Ran all = run_program({"--help"});
+  EXPECT_EQ(all.code, 0);
+  for (const char* command : kCommands) {
+    EXPECT_THAT(all.out, HasSubstr(command));
+    const Ran ran = run_program({command, "--help"});
+    EXPECT_EQ(ran.code, 0) << command;
+    EXPECT_THAT(ran.out, HasSubstr("Usage")) << command;
+    EXPECT_EQ(ran.err, "");
+  }
+  EXPECT_THAT(run_program({"--version"}).out, HasSubstr("sluice 0."));
+}
+
+TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string suggestion;
+  };
+  const Case cases[] = {
+      {{}, "demo"},
+      {{"demmo"}, "demo"},
+      {{"bench", "--token", "5"}, "--tokens"},
+      {{"bench", "--hiden=5"}, "--hidden"},
+      {{"demo", "--rank", "3"}, "--ranks"},
+      {{"check", "--jsn"}, "--json"},
+      {{"info", "--siz"}, "--size"},
+      {{"routing", "--lik", "uniform", "-o", "x"}, "--like"},
+      {{"routing", "--like", "unifrm", "-o", "/tmp/never"}, "uniform"},
+      {{"demo", "--launch", "thread"}, "threads"},
+      {{"bench", "--tokens", "x"}, "--tokens"},
+      {{"bench", "--tokens", "-3"}, "--tokens"},
+      {{"bench", "--layout", "pakced"}, "packed"},
+      {{"bench", "--late", "5"}, "--late"},
+      {{"bench", "--overlap"}, "--overlap"},
+      {{"demo", "--ranks", "0"}, "--ranks"},
+      {{"demo", "--hidden", "12"}, "--hidden"},
+      {{"bench", "--hidden", "7"}, "--hidden"},
+      {{"bench", "--topk", "9", "--experts", "8"}, "--topk"},
+      {{"bench", "--routing", "zipf"}, "zipf"},
+      {{"routing", "--like", "uniform"}, "--output"},
+  };
+  for (const Case& c : cases) {
+    const Ran ran = run_program(c.arguments);
+    std::string shown;
+    for (const auto& word : c.arguments) shown += word + " ";
+    EXPECT_EQ(ran.code, 2) << shown << ran.err;
+    EXPECT_EQ(ran.out, "") << shown;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << shown << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(c.suggestion)) << shown;
+  }
+}
+
+TEST(usage, bad_usage_in_json_is_an_error_record_too) {
+  const Ran ran = run_program({"bench", "--json", "--token", "5"});
+  EXPECT_EQ(ran.code, 2);
+  const auto lines = ran.lines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["record"], "error");
+  EXPECT_TRUE(lines[0]["rank"].is_null());
+}
+
+TEST(usage, an_unreadable_file_is_1_and_an_error_record) {
+  for (const char* command : {"demo", "bench"}) {
+    const Ran ran = run_program({command, "--routing", "/no/such/file.csv", "--json"});
+    EXPECT_EQ(ran.code, 1) << command;
+    const auto lines = ran.lines();
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0]["record"], "error");
+    EXPECT_THAT(lines[0]["message"].get<std::string>(), HasSubstr("/no/such/file.csv"));
+  }
+}
+
+TEST(routing, writes_what_was_asked_for) {
+  const TemporaryFolder folder;
+  const Ran ran = run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", folder.file("r.csv"), "--json"});
+  EXPECT_EQ(ran.code, 0);
+  const auto lines = ran.lines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["record"], "routing");
+  EXPECT_EQ(lines[0]["experts"], 64);
+  EXPECT_EQ(lines[0]["topk"], 8);
+  const std::string text = read_file(folder.file("r.csv"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 101);
+  EXPECT_EQ(run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", "-"}).out, text);
+  EXPECT_EQ(run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", "/no/such/folder/x"}).code, 1);
+}
+
+}  // namespace
+}  // namespace sluice::cli::testing
