@@ -37,8 +37,8 @@ struct RoutingCounts {
   std::vector<std::uint8_t> rank_mask;          // [T, R]
 };
 
-// A move-only handle. Destroying it waits until this rank's operations have ended (at most the
-// deadline) and is not collective: the last peer to leave needs nobody. Results, routes and events may
+// A move-only handle. Destroying it waits until this rank's operations have ended, at most the deadline
+// and at most three seconds, and is not collective: the last peer to leave needs nobody. Results, routes and events may
 // outlive it. Thread safety: calls on different channels may run at the same time; two host threads
 // inside calls on one channel at once: the second gets ArgumentError.
 class SLUICE_API Communicator {

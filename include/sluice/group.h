@@ -30,8 +30,8 @@ class SLUICE_API Group {
   // An empty handle; every member function except valid() throws ArgumentError.
   Group() = default;
 
-  // `size` ranks as threads of this process: element i is for the thread that plays rank i. Not
-  // collective, returns at once. Throws ArgumentError unless 1 <= size <= limits::ranks_per_node.
+  // `size` ranks as threads of this process: element i is for the thread that plays rank i; move it
+  // there, since a rank is seen as gone when its last handle goes. Not collective, returns at once. Throws ArgumentError unless 1 <= size <= limits::ranks_per_node.
   static std::vector<Group> threads(int size);
 
   // Rank and size from the environment: of `sluice run` or torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
@@ -39,7 +39,7 @@ class SLUICE_API Group {
   // (SLURM_PROCID, SLURM_NTASKS), in that order; without any of these a group of one rank. Collective:
   // all ranks make the same sequence of calls. Returns when every pair is connected by a Unix socket.
   // Throws ArgumentError for a malformed variable, PeerError when a rank does not come in time, and
-  // SystemError when a socket cannot be made.
+  // SystemError when a socket cannot be made or the job spans several nodes (not supported yet).
   static Group from_environment(const MeetOptions& options = {});
 
   // Collects one message of every rank, in rank order: any library's all-gather. Messages of one call
@@ -55,7 +55,8 @@ class SLUICE_API Group {
   int size() const;
 
   // Collects one message of every rank, in rank order; lengths may differ, at most 16 MiB each.
-  // Collective. Throws PeerError when a rank is gone or does not come within the meeting's timeout.
+  // Collective. Throws PeerError when a rank is gone or does not come within the meeting's timeout; the
+  // group is then of no further use.
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> message) const;
 
   // Returns when every rank has called it. Collective. Errors as all_gather.

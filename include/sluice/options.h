@@ -38,7 +38,7 @@ enum class Quantise : std::uint8_t {
 
 enum class ScaleLayout : std::uint8_t {
   row,     // [rows, S]
-  column,  // element (row, s) at s * ld + row, ld = rows padded to 16 bytes of scale elements
+  column,  // element (row, s) at s * ld + row; ld (strides) = rows of the capacity, padded to 16 bytes of scales
 };
 
 // How bytes move. More follow with the CUDA engine.

@@ -36,7 +36,8 @@ class GroupState {
 
   // Calls `on_gone(rank)` once for each peer that leaves (its process ended, or it dropped its group),
   // from a thread of the group, for those already gone at once from this call. Ends when the returned
-  // token is dropped; after that `on_gone` is not running any more.
+  // token is dropped; after that `on_gone` is not running any more. For peers already gone it is called
+  // inside this call: hold no lock that it takes. It must not throw.
   virtual std::shared_ptr<void> watch(std::function<void(int rank)> on_gone) = 0;
 };
 

@@ -5,8 +5,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 sluice::CommunicatorOptions small(const std::string& engine, int ranks) {
   sluice::CommunicatorOptions options;
   options.engine = engine;

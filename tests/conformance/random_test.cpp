@@ -8,8 +8,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 struct Mixture {
   Job job;
   Round round;
