@@ -96,7 +96,7 @@ PROMISE(F3, calls_that_differ_are_told_to_every_rank_with_both_values, {{2, 3}})
       {"scales", [](Recipe& r) { r.call.scales = 2; }, {"0", "8"}},
       {"weights", [](Recipe& r) { r.call.weights = false; }, {"weights"}},
       {"counts", [](Recipe& r) { r.call.counts = Counts::bounded; }, {"exact", "bounded"}},
-      {"quantise", [](Recipe& r) { r.call.quantise = Quantise::e4m3; }, {"e4m3"}},
+      {"quantise", [](Recipe& r) { r.call.quantise = Quantise::e4m3; }, {"0", "4"}},
       {"on_overflow", [](Recipe& r) { r.call.on_overflow = OnOverflow::drop; }, {"drop"}},
       {"mask", [](Recipe& r) { r.call.mask = true; }, {}}};
   for (const Difference& difference : differences) call_difference(at, difference);

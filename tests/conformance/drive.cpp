@@ -185,9 +185,14 @@ void check_shapes(const Problem& p, const Arrivals& arrivals, const Image& expec
   EXPECT_EQ(result.rows.dtype, type);
   if (p.call.scale_layout == ScaleLayout::column && result.scales.given() && result.scales.elements() > 0) {
     const std::int64_t per_16 = 16 / sluice::size_of(result.scales.dtype);
-    const std::int64_t ld = (rows + per_16 - 1) / per_16 * per_16;
+    const std::int64_t all_rows = rows * (padded ? result.rows.shape[0] : 1);
+    const std::int64_t ld = (all_rows + per_16 - 1) / per_16 * per_16;
     EXPECT_EQ(result.scales.strides[padded ? 1 : 0], 1);
-    EXPECT_EQ(result.scales.strides[padded ? 2 : 1], ld) << "leading dimension of column scales";
+    // With exact counts the place of the scales is fixed before N is known: at least so many then.
+    const std::int64_t got = result.scales.strides[padded ? 2 : 1];
+    EXPECT_EQ(got % per_16, 0) << "leading dimension of column scales";
+    if (p.call.counts == Counts::exact && !padded) EXPECT_GE(got, ld);
+    else EXPECT_EQ(got, ld) << "leading dimension of column scales";
   }
 }
 
@@ -219,7 +224,7 @@ void check_dispatch(const Job& job, int rank, const sluice::DispatchResult& resu
 CombineCall combine_call(const Problem& problem, DataType type) {
   CombineCall call;
   call.type = type;
-  call.hidden = problem.call.hidden;
+  call.hidden = (problem.call.hidden + 7) / 8 * 8;  // whole 16 bytes in every type
   call.seed = problem.seed + 17;
   return call;
 }

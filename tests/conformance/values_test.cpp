@@ -27,7 +27,7 @@ void run_jobs(const At& at, const std::vector<Job>& jobs, const Round& round = {
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     for (const Job& job : jobs) {
       Round mine = round;
-      if (mine.combine.hidden != job.problem.call.hidden) mine.combine = combine_call(job.problem);
+      if (mine.combine.hidden != combine_call(job.problem).hidden) mine.combine = combine_call(job.problem);
       run_job(self, job, mine);
       if (failed_here()) return;
     }
