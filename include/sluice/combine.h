@@ -15,29 +15,29 @@ namespace sluice {
 // one rounding to nearest even. Grouped and padded rows of one token on one rank are first summed
 // there in the same way from 0 and rounded to the element type, unless single_rounding.
 struct CombineArgs {
-  ConstTensorView rows;     // in the shape and order of the dispatch result: packed [N, H], grouped [M, H], padded [E/R, capacity, H]; bf16, fp16, fp32
-  Route route;
+  ConstTensorView rows{};     // in the shape and order of the dispatch result: packed [N, H], grouped [M, H], padded [E/R, capacity, H]; bf16, fp16, fp32
+  Route route{};
   // Optional fp32, one per row: packed [N], grouped [M], padded [E/R, capacity]. None: rows are added as they are.
-  ConstTensorView weights;
+  ConstTensorView weights{};
   // Optional fp32 side values that travel home unsummed: packed [N, K], grouped [M], padded [E/R, capacity].
-  ConstTensorView values;
-  ConstTensorView bias[2];  // optional [T, H], type of rows
-  TensorView output;        // optional [T, H]; none = the library's memory
+  ConstTensorView values{};
+  ConstTensorView bias[2]{};  // optional [T, H], type of rows
+  TensorView output{};        // optional [T, H]; none = the library's memory
   bool single_rounding = false;
-  TensorView waited;        // optional [R] int64; nanoseconds waited for each rank are added to it
+  TensorView waited{};        // optional [R] int64; nanoseconds waited for each rank are added to it
 
   int channel = 0;
   int num_sms = 0;
   Method method = Method::automatic;
   RunOn run_on = RunOn::own_lane;
-  Event after;              // the rows are there (none: when the call is made)
+  Event after{};              // the rows are there (none: when the call is made)
 };
 
 struct CombineResult {
-  TensorView rows;    // [T, H], type of the input
-  TensorView values;  // [T, K] fp32, 0 where a token has no expert; not given without values
-  Event ready;        // the result is there
-  Event inputs_free;  // no peer reads the inputs any more: they may be overwritten
+  TensorView rows{};    // [T, H], type of the input
+  TensorView values{};  // [T, K] fp32, 0 where a token has no expert; not given without values
+  Event ready{};        // the result is there
+  Event inputs_free{};  // no peer reads the inputs any more: they may be overwritten
 };
 
 }  // namespace sluice

@@ -15,12 +15,12 @@ namespace sluice {
 // token. Exactly one of `expert_ids`, `rank_mask` and `route` says where they go. All ranks give the
 // same H, K, element types, layout, counts, alignment, quantise, scale_layout and on_overflow.
 struct DispatchArgs {
-  ConstTensorView rows;        // [T, H], elements of a row contiguous; any type whose rows are a multiple of 16 bytes
-  ConstTensorView scales;      // optional [T, S], any strides; S elements are a multiple of 4 bytes
-  ConstTensorView expert_ids;  // [T, K] int32 or int64, row-major; -1 = no expert
-  ConstTensorView rank_mask;   // [T, R] uint8, row-major; not zero = goes there. Packed layout only, no ids come out
-  Route route;                 // of an earlier dispatch
-  ConstTensorView weights;     // optional [T, K] fp32, row-major; not with rank_mask
+  ConstTensorView rows{};        // [T, H], elements of a row contiguous; any type whose rows are a multiple of 16 bytes
+  ConstTensorView scales{};      // optional [T, S], any strides; S elements are a multiple of 4 bytes
+  ConstTensorView expert_ids{};  // [T, K] int32 or int64, row-major; -1 = no expert
+  ConstTensorView rank_mask{};   // [T, R] uint8, row-major; not zero = goes there. Packed layout only, no ids come out
+  Route route{};                 // of an earlier dispatch
+  ConstTensorView weights{};     // optional [T, K] fp32, row-major; not with rank_mask
 
   Layout layout = Layout::packed;
   Counts counts = Counts::exact;
@@ -35,31 +35,31 @@ struct DispatchArgs {
 
   // Optional caller's memory for the rows, [capacity, H] or [local experts, capacity, H]; none = the
   // arena. Costs one local copy.
-  TensorView output;
-  TensorView expert_load;      // optional [local experts] int32; rows per expert are added to it
-  TensorView waited;           // optional [R] int64; nanoseconds waited for each rank are added to it
+  TensorView output{};
+  TensorView expert_load{};      // optional [local experts] int32; rows per expert are added to it
+  TensorView waited{};           // optional [R] int64; nanoseconds waited for each rank are added to it
 
   int channel = 0;
   int num_sms = 0;             // CPU engine: workers. 0 = the communicator's
   Method method = Method::automatic;
   RunOn run_on = RunOn::own_lane;
   Checks checks = Checks::by_default;
-  Event after;                 // the data are there (none: when the call is made)
-  Event ids_after;             // the ids are there
+  Event after{};                 // the data are there (none: when the call is made)
+  Event ids_after{};             // the ids are there
 };
 
 // N rows came. With Counts::exact shapes hold the true number, with bounded the capacity. Everything
 // but `host` is written when `ready` has happened; after a failure counts are 0 and ids -1.
 struct DispatchResult {
-  TensorView rows;            // packed [N, H], grouped [M, H], padded [local experts, capacity, H]; e4m3 when quantised
-  TensorView scales;          // [.., S] in scale_layout; not given when there are none
-  TensorView local_ids;       // packed: [N, K] int32, id within this rank, -1 = not here
-  TensorView weights;         // fp32: packed [N, K] (0 = not here); grouped [M]; padded [local experts, capacity]
-  TensorView num_rows;        // int64 [1]: N, M (padding included), or for padded the sum of counts
-  TensorView counts;          // int32 [local experts]: rows of each expert (packed: tokens that chose it)
-  TensorView aligned_counts;  // int32 [local experts]: grouped, rounded up to the alignment; otherwise as counts
-  TensorView offsets;         // int64: packed [R + 1] first row of each source rank; grouped and padded [local experts + 1]
-  TensorView dropped;         // int64 [1]: rows left out here (OnOverflow::drop)
+  TensorView rows{};            // packed [N, H], grouped [M, H], padded [local experts, capacity, H]; e4m3 when quantised
+  TensorView scales{};          // [.., S] in scale_layout; not given when there are none
+  TensorView local_ids{};       // packed: [N, K] int32, id within this rank, -1 = not here
+  TensorView weights{};         // fp32: packed [N, K] (0 = not here); grouped [M]; padded [local experts, capacity]
+  TensorView num_rows{};        // int64 [1]: N, M (padding included), or for padded the sum of counts
+  TensorView counts{};          // int32 [local experts]: rows of each expert (packed: tokens that chose it)
+  TensorView aligned_counts{};  // int32 [local experts]: grouped, rounded up to the alignment; otherwise as counts
+  TensorView offsets{};         // int64: packed [R + 1] first row of each source rank; grouped and padded [local experts + 1]
+  TensorView dropped{};         // int64 [1]: rows left out here (OnOverflow::drop)
 
   // Counts::exact only; zero or empty otherwise.
   struct Host {
@@ -68,8 +68,8 @@ struct DispatchResult {
     std::vector<std::int64_t> per_source;   // [R]: (token, rank) rows that each rank sent
   } host;
 
-  Route route;
-  Event ready;
+  Route route{};
+  Event ready{};
 };
 
 }  // namespace sluice

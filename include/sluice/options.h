@@ -62,7 +62,7 @@ enum class LogLevel : std::uint8_t { debug, info, warning };
 // named (`workers` and `log` may differ).
 struct CommunicatorOptions {
   // "cpu", "cuda", or "" for the best engine that is usable on this machine.
-  std::string engine;
+  std::string engine{};
 
   // The shape that the arena is sized for. `max_tokens`, `experts` and the split are limits of every
   // call; the others only size the arena, so other shapes work as long as they fit.
@@ -77,7 +77,7 @@ struct CommunicatorOptions {
 
   // Experts of rank r are [first_expert[r], first_expert[r + 1]); size ranks + 1. Empty: an even
   // split, which requires experts % ranks == 0.
-  std::vector<int> first_expert;
+  std::vector<int> first_expert{};
 
   // Independent sequences of operations, numbered from 0.
   int channels = 2;
@@ -97,7 +97,7 @@ struct CommunicatorOptions {
   int workers = 0;
 
   // Called for each message at or above `log_level`, from any thread; empty = silence.
-  std::function<void(LogLevel, const std::string&)> log;
+  std::function<void(LogLevel, const std::string&)> log{};
   LogLevel log_level = LogLevel::warning;
 };
 

@@ -53,7 +53,7 @@ void add_failure_promises(std::vector<Promise>& list);
 
 // A small case for checks: T differs per rank, experts do not divide evenly.
 struct CheckShape {
-  std::vector<std::int64_t> tokens;  // of each rank; empty: 40 + 7 x rank
+  std::vector<std::int64_t> tokens{};  // of each rank; empty: 40 + 7 x rank
   int hidden = 64;
   int experts = 0;                   // 0: 4 x ranks + 1
   int topk = 4;
