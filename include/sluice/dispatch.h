@@ -64,7 +64,9 @@ struct DispatchResult {
   // Counts::exact only; zero or empty otherwise.
   struct Host {
     std::int64_t rows = 0;                  // as num_rows
-    std::vector<std::int64_t> per_expert;   // [local experts]; empty for a route made from a rank mask
+    // [local experts]; empty for a route made from a rank mask. Packed with OnOverflow::drop: as chosen,
+    // before the drop.
+    std::vector<std::int64_t> per_expert;
     std::vector<std::int64_t> per_source;   // [R]: (token, rank) rows that each rank sent
   } host;
 

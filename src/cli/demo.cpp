@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <sluice/sluice.h>
@@ -33,7 +35,8 @@ struct DemoFlags {
 struct DemoPlan {
   DemoFlags flags;
   LayerShape shape;
-  std::optional<Decisions> recorded;
+  std::optional<Decisions> recorded;  // or:
+  std::optional<Router> router;
   std::vector<std::int64_t> first_token;  // [ranks + 1]
   std::vector<int> first_expert;          // [ranks + 1]
 
@@ -46,7 +49,7 @@ struct DemoPlan {
   // Decisions for tokens [first, first + count) of the batch.
   Decisions decide(std::int64_t first, const std::vector<std::uint16_t>& tokens) const {
     const auto count = static_cast<std::int64_t>(tokens.size()) / shape.hidden;
-    return recorded ? slice(*recorded, first, count) : Router(shape).route(tokens);
+    return recorded ? slice(*recorded, first, count) : router->route(tokens);
   }
 };
 
@@ -67,6 +70,7 @@ DemoPlan make_plan(const DemoFlags& flags, int ranks) {
   if (plan.shape.topk > plan.shape.experts) {
     throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are", plan.shape.topk, plan.shape.experts));
   }
+  if (!plan.recorded) plan.router.emplace(plan.shape);
   plan.first_expert = split_experts(plan.shape.experts, ranks);
   plan.first_token.push_back(0);
   for (int r = 0; r < ranks; ++r) {
@@ -104,21 +108,25 @@ CommunicatorOptions options_of(const DemoPlan& plan) {
   return options;
 }
 
-// Every local expert over its rows, into arena memory that combine can read where it is.
-TensorView run_experts(const DemoPlan& plan, Communicator& comm, const DispatchResult& sent) {
-  const std::int64_t hidden = plan.shape.hidden;
-  if (sent.host.rows == 0) return TensorView(nullptr, DataType::bf16, 0, hidden);
-  TensorView done = comm.allocate(sent.host.rows, hidden * 2);
+// The local experts that have rows, by their place in this rank.
+std::map<int, Expert> load_experts(const DemoPlan& plan, int rank, const DispatchResult& sent) {
+  std::map<int, Expert> experts;
+  for (std::size_t e = 0; e < sent.host.per_expert.size(); ++e) {
+    const int local = static_cast<int>(e);
+    if (sent.host.per_expert[e] > 0) experts.emplace(local, Expert(plan.shape, plan.first_expert[rank] + local));
+  }
+  return experts;
+}
+
+// Every local expert over its rows.
+void run_experts(const std::map<int, Expert>& experts, std::int64_t hidden, const DispatchResult& sent, const TensorView& done) {
   const std::uint16_t* in = sent.rows.as<std::uint16_t>();
   std::uint16_t* out = done.as<std::uint16_t>();
   const std::int64_t* offsets = sent.offsets.as<std::int64_t>();
-  for (int e = 0; e < comm.local_experts(); ++e) {
-    if (sent.host.per_expert[e] == 0) continue;
-    const Expert expert(plan.shape, plan.first_expert[comm.rank()] + e);
-    const std::int64_t end = offsets[e] + sent.host.per_expert[e];
-    for (std::int64_t row = offsets[e]; row < end; ++row) expert.forward(in + row * hidden, out + row * hidden);
+  for (const auto& [local, expert] : experts) {
+    const std::int64_t end = offsets[local] + sent.host.per_expert[local];
+    for (std::int64_t row = offsets[local]; row < end; ++row) expert.forward(in + row * hidden, out + row * hidden);
   }
-  return done;
 }
 
 std::string demo_rank(const DemoPlan& plan, RankContext& context) {
@@ -147,8 +155,10 @@ std::string demo_rank(const DemoPlan& plan, RankContext& context) {
     sent = comm.dispatch(out);
     sent.ready.wait();
   });
-  TensorView done;
-  stage([&] { done = run_experts(plan, comm, sent); });
+  const auto experts = load_experts(plan, context.rank, sent);
+  // Arena memory, so that combine can read the rows where they are.
+  const TensorView done = sent.host.rows > 0 ? comm.allocate(sent.host.rows, hidden * 2) : TensorView(nullptr, DataType::bf16, 0, hidden);
+  stage([&] { run_experts(experts, hidden, sent, done); });
   CombineArgs back;
   back.rows = done;
   back.route = sent.route;

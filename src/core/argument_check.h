@@ -67,12 +67,12 @@ class ArgumentCheck {
   void rows(const char* name, const View& view) const {
     const auto last = static_cast<std::size_t>(view.dims - 1);
     if (view.elements() == 0) return;
-    if (view.shape[last] > 1 && view.strides[last] != 1) refuse(fmt::format("elements of a row of {} must be contiguous", name));
+    if (view.shape[last] > 1 && view.strides[last] != 1) refuse(fmt::format("{}: the elements of a row must be contiguous", name));
     bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
     for (std::size_t d = 0; d < last; ++d) {
       if (view.shape[d] > 1) aligned = aligned && view.strides[d] * size_of(view.dtype) % 16 == 0 && view.strides[d] >= 0;
     }
-    if (!aligned) refuse(fmt::format("rows of {} must begin at multiples of 16 bytes", name));
+    if (!aligned) refuse(fmt::format("{}: every row must begin at a multiple of 16 bytes", name));
   }
 
  private:

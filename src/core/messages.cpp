@@ -97,8 +97,8 @@ std::string sentence(const Status& s, const Context& context) {
   }
   const std::string who = s.by == context.rank ? "this rank" : fmt::format("rank {}", s.by);
   const char* const stage = s.stage == Stage::open ? "OPEN" : "CLOSE";
-  const std::string operation = s.operation > 0 ? fmt::format("{} number {}", name_of(s.kind), s.operation)
-                                                : fmt::format("the operation before this {}", name_of(s.kind));
+  const std::string operation = fmt::format("{} number {}", name_of(s.awaited == s.operation ? s.kind : OperationKind::none),
+                                            s.awaited);
   const std::string seen = fmt::format("{} of {} peers had arrived", s.arrived, s.expected);
   if (s.cause == Cause::leaving) return fmt::format("{}: {} was destroyed while it waited", where(context), who);
   if (s.cause == Cause::gone) {

@@ -27,7 +27,8 @@ struct Status {
   std::int32_t waiting_for = -1;  // the peer that it waited for
   Stage stage = Stage::open;
   OperationKind kind = OperationKind::none;
-  std::int64_t operation = 0;     // running number on the channel, from 1
+  std::int64_t operation = 0;     // in which it gave up: running number on the channel, from 1
+  std::int64_t awaited = 0;       // whose signal was missing: the same, or the one before
   std::int64_t waited_ms = 0;
   std::int64_t arrived = 0;       // peers whose signal was there
   std::int64_t expected = 0;      // peers that it waited for, that one included
@@ -47,7 +48,15 @@ struct Tail {
 //   Status told_by(int peer) const;                        what a peer has written here
 //   void reset(Stage); void release();                     own flags; a release of the whole lane
 //   void tell(int peer, const Status&); void raise(int peer, Stage);
+//   std::int64_t operation() const;                        running number of the operation that runs
 //   int rank() const; int ranks() const;
+
+// A peer that gave up in a later operation has done its part of this one: only when this rank gets there
+// is it concerned. (All ranks make the same sequence of operations.)
+template <class Channel>
+SLUICE_HD bool concerns(const Channel& channel, const Status& told) {
+  return told.failed && told.operation <= channel.operation();
+}
 
 // Whether a kernel may do its work. A peer's failure becomes this rank's.
 template <class Channel>
@@ -56,7 +65,7 @@ SLUICE_HD bool may_proceed(Channel& channel) {
   for (int peer = 0; peer < channel.ranks(); ++peer) {
     if (peer == channel.rank()) continue;
     const Status told = channel.told_by(peer);
-    if (!told.failed) continue;
+    if (!concerns(channel, told)) continue;
     channel.fail(told);
     return false;
   }

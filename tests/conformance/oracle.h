@@ -80,7 +80,8 @@ struct Combined {
 // `all` as arrivals_of_all().
 Combined expected_combine(const Problem& problem, const std::vector<Arrivals>& all, const CombineCall& call, int home);
 
-// Bits first, then the bound of V3 wherever everything is finite.
+// Bits first, then the bound of V3. Wild rows have bits only: the bound counts one rounding of a subnormal,
+// and several small products or local sums make several.
 Findings compare(const Combined& expected, const CombineCall& call, const Bytes& rows, const std::vector<float>& values);
 
 }  // namespace conformance

@@ -75,8 +75,9 @@ Status ChannelFlags::missing_status(Stage stage, const Wait& wait, int peer, std
   status.by = rank_;
   status.waiting_for = peer;
   status.stage = stage;
-  status.kind = wait.kind;
-  status.operation = wait.operation;
+  status.kind = kind_;
+  status.operation = operation_;
+  status.awaited = operation_ - (wait.for_previous ? 1 : 0);
   status.waited_ms = (now_ns() - began) / 1'000'000;
   status.expected = ranks_ - 1;
   for (int p = 0; p < ranks_; ++p) status.arrived += p != rank_ && arrived(p, stage);
@@ -91,7 +92,7 @@ bool ChannelFlags::settled(Stage stage, const Wait& wait, std::int64_t began) {
     if (peer == rank_) continue;
     const bool gone = gone_[peer].load(std::memory_order_acquire);
     const Status told = told_by(peer);
-    if (told.failed) {
+    if (core::concerns(*this, told)) {
       give_up(told);
       return true;
     }

@@ -43,12 +43,18 @@ class ChannelFlags {
   void release() { std::atomic_thread_fence(std::memory_order_seq_cst); }
   void tell(int peer, const core::Status& status);
   void raise(int peer, core::Stage stage);
+  std::int64_t operation() const { return operation_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
 
+  // The lane begins its next operation.
+  void begin(core::OperationKind kind) {
+    kind_ = kind;
+    ++operation_;
+  }
+
   struct Wait {
-    core::OperationKind kind = core::OperationKind::none;
-    std::int64_t operation = 0;
+    bool for_previous = false;  // CLOSE of the operation before
     std::int64_t spin_ns = 0;
   };
   // Blocks until every peer has raised `stage`, or the channel has failed: by what a peer told, by a
@@ -79,6 +85,8 @@ class ChannelFlags {
   int ranks_;
   std::vector<SharedFlags*> windows_;  // by rank
   std::vector<std::uint8_t> told_;     // peers that know of our failure
+  core::OperationKind kind_ = core::OperationKind::none;
+  std::int64_t operation_ = 0;
   core::Status own_;                   // written once, before own_failed_
   std::atomic<bool> own_failed_{false};
   std::atomic<std::int64_t> deadline_ns_{0};

@@ -85,7 +85,7 @@ class TokenSum {
     int count = 0;
     for (std::int32_t r = 0; r < route_.ranks; ++r) {
       const std::int64_t row = summed_row(route_, t, r);
-      if (row < 0) continue;
+      if (row < 0 || landing_row(route_, *args_.topology, t, r) < 0) continue;
       const auto at = static_cast<std::size_t>(count++);
       rows[at] = address_of(*args_.addresses, args_.placement.rows[r]) + row * args_.placement.row_stride[r];
       if (args_.weighted) weights[at] = peer_floats(args_.placement.weights[r])[row];

@@ -40,8 +40,11 @@ class Finish {
     *out.dropped = report.dropped;
     if (route_.layout == Layout::packed) {
       for (int s = 0; s <= route_.ranks; ++s) out.offsets[s] = std::min(route_.source_start[s], packed_);
-      for (std::int64_t i = 0; route_.topk > 0 && i < packed_ * route_.topk; ++i) {
-        if (route_.local_ids[i] >= 0) ++out.counts[route_.local_ids[i]];
+      for (std::int64_t n = 0; route_.topk > 0 && n < packed_; ++n) {
+        const std::int32_t* const ids = route_.local_ids + n * route_.topk;
+        for (int k = 0; k < route_.topk; ++k) {
+          if (ids[k] >= 0 && std::find(ids, ids + k, ids[k]) == ids + k) ++out.counts[ids[k]];
+        }
       }
       std::copy_n(out.counts, experts_, out.aligned_counts);
       return;

@@ -93,12 +93,13 @@ bool CpuLane::next_step() {
     if (queue_.empty()) return false;
     script = queue_.front().get();
   }
+  if (at_ == 0) parts_.flags->begin(script->kind);
   if (at_ < script->steps.size()) {
     const core::Step& step = script->steps[at_++];
     Report& report = *script->report;
     if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, report);
     if (const auto* const wait = std::get_if<core::Await>(&step)) {
-      parts_.flags->await(wait->stage, {script->kind, report.operation, parts_.spin_ns});
+      parts_.flags->await(wait->stage, {report.operation == 0, parts_.spin_ns});
       if (wait->stamp != core::Stamp::none) report.stamps[static_cast<int>(wait->stamp)] = now_ns();
     }
     if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency);
@@ -140,6 +141,7 @@ void CpuLane::depend(const core::Depend& step) {
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;
   Status status;
   status.failed = 1;
+  status.operation = parts_.flags->operation();
   status.cause = core::Cause::block_lost;
   status.by = parts_.flags->rank();
   if (!parts_.flags->own().failed) parts_.flags->give_up(status);
