@@ -1,5 +1,7 @@
 #include "cli/bench_case.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -25,7 +27,7 @@ std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
     }
     return decisions;
   }
-  if (shape.routing.find_first_of("./") == std::string::npos) {
+  if (shape.routing.find_first_of("./") == std::string::npos && access(shape.routing.c_str(), F_OK) != 0) {
     const std::string near = nearest(shape.routing, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
     throw UsageError(fmt::format("--routing {} is neither uniform, zipf:S, lognormal:S nor a file (write ./{} if it is one){}", shape.routing,
                                  shape.routing, near.empty() ? "" : "; did you mean --routing " + near + "?"));

@@ -154,8 +154,9 @@ void memory_does_not_grow(CheckContext& context) {
   Communicator comm(context.ranks.group, check_options(context, bench));
   const Exchange exchange(bench, context.rank());
   double before = 0;
-  for (int round = 0; round < 600; ++round) {
-    if (round == 100) before = resident_megabytes();
+  // The C library's allocator keeps what a first thousand calls made it take.
+  for (int round = 0; round < 2000; ++round) {
+    if (round == 1000) before = resident_megabytes();
     // References go while the operation may still run.
     DispatchArgs out = exchange.dispatch_args();
     const auto rows = std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(out.rows.elements() * 2));
@@ -163,11 +164,11 @@ void memory_does_not_grow(CheckContext& context) {
     out.rows.owner = rows;
     out.counts = Counts::bounded;
     const Event ready = comm.dispatch(out).ready;
-    if (round % 50 == 49) ready.wait();
+    if (round % 10 == 9) ready.wait();
   }
   send(comm, exchange.dispatch_args());
   const double grown = resident_megabytes() - before;
-  require(grown < 16, fmt::format("{:.1f} MB more after 500 calls", grown));
+  require(grown < 16, fmt::format("{:.1f} MB more after 1000 calls", grown));
 }
 
 void several_communicators(CheckContext& context) {

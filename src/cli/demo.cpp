@@ -204,10 +204,13 @@ DemoReport judge(const DemoPlan& plan, const std::vector<std::string>& results) 
 int run_demo(const DemoFlags& flags) {
   Launcher launcher(flags.common.launch, flags.common.ranks, 4);
   const DemoPlan plan = make_plan(flags, launcher.ranks());
-  if (isatty(STDERR_FILENO) != 0 && !flags.common.json) fmt::print(stderr, "running {} ranks as {} ...\r", launcher.ranks(), name_of(launcher.launch()));
+  const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
+  if (progress) fmt::print(stderr, "{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));
   const auto results = launcher.run([&](RankContext& context) { return demo_rank(plan, context); });
   if (!launcher.prints()) return kDone;
+  if (progress) fmt::print(stderr, "\r\033[Kcomparing with the dense layer ...");
   DemoReport report = judge(plan, results);
+  if (progress) fmt::print(stderr, "\r\033[K");
   report.shape = plan.shape;
   report.tokens = plan.max_tokens();
   report.first_expert = plan.first_expert;

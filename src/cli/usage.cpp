@@ -50,6 +50,23 @@ std::string first_line(std::string text) {
   return text;
 }
 
+// "--layout: pakced not in {packed,grouped,padded}" -> packed
+std::string nearest_choice(const std::string& message) {
+  const auto colon = message.find(": ");
+  const auto open = message.find(" not in {");
+  if (colon == std::string::npos || open == std::string::npos || open < colon) return "";
+  std::vector<std::string> choices(1);
+  for (const char c : message.substr(open + 9)) {
+    if (c == '}') break;
+    if (c == ',') {
+      choices.emplace_back();
+    } else {
+      choices.back().push_back(c);
+    }
+  }
+  return nearest(message.substr(colon + 2, open - colon - 2), choices);
+}
+
 }  // namespace
 
 void add_common_flags(CLI::App& app, CommonFlags& flags) {
@@ -101,7 +118,8 @@ std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error
     }
     return "an argument is too many: " + first_line(error.what());
   }
-  return first_line(error.what());
+  const std::string message = first_line(error.what());
+  return with_suggestion(message, nearest_choice(message));
 }
 
 }  // namespace sluice::cli
