@@ -1,14 +1,16 @@
 // Two ranks, as threads, send each token to the ranks of its experts and sum what comes back.
+#include <sluice/sluice.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <thread>
 #include <vector>
 
-#include <sluice/sluice.h>
-
 static void rank_main(const sluice::Group& group, bool& right) {
   constexpr std::int64_t tokens = 4, hidden = 16, topk = 2;
-  sluice::Communicator comm(group, {.max_tokens = tokens, .experts = 4, .hidden = hidden, .topk = topk, .dtype = sluice::DataType::fp32});
+  sluice::Communicator comm(
+      group,
+      {.max_tokens = tokens, .experts = 4, .hidden = hidden, .topk = topk, .dtype = sluice::DataType::fp32});
   std::vector<float> x(tokens * hidden, static_cast<float>(1 + group.rank()));
   std::vector<std::int32_t> ids{0, 1, 0, 2, 3, 2, 1, 3};  // experts 0 and 1 are on rank 0, 2 and 3 on rank 1
 
@@ -25,7 +27,8 @@ static void rank_main(const sluice::Group& group, bool& right) {
   const sluice::CombineResult home = comm.combine(back);
   home.ready.wait();
   const float ranks_of_token[] = {1, 2, 1, 2};
-  for (std::int64_t i = 0; i < tokens * hidden; ++i) right = right && home.rows.as<float>()[i] == ranks_of_token[i / hidden] * x[i];
+  for (std::int64_t i = 0; i < tokens * hidden; ++i)
+    right = right && home.rows.as<float>()[i] == ranks_of_token[i / hidden] * x[i];
 }
 
 int main() {

@@ -2,14 +2,13 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <sluice/errors.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <climits>
 #include <ctime>
-
-#include <sluice/errors.h>
 
 namespace sluice::cli {
 namespace {
@@ -51,8 +50,10 @@ void SharedBarrier::wait(int ranks, WaitFor form) {
   for (int i = 0; form != WaitFor::sleep && i < kYields && !passed(); ++i) sched_yield();
   const auto give_up = Clock::now() + kLongest;
   while (!passed()) {
-    if (abandoned.load(std::memory_order_acquire) != 0) throw PeerError("another rank has failed; its own message says why");
-    if (form != WaitFor::sleep && Clock::now() > give_up) throw PeerError("a rank did not come to the barrier within 60 s");
+    if (abandoned.load(std::memory_order_acquire) != 0)
+      throw PeerError("another rank has failed; its own message says why");
+    if (form != WaitFor::sleep && Clock::now() > give_up)
+      throw PeerError("a rank did not come to the barrier within 60 s");
     sleep_while(generation, mine);
   }
 }

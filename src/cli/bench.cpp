@@ -1,12 +1,11 @@
 // `sluice bench`: times of dispatch and combine beside a plain copy of the same bytes.
+#include <fmt/format.h>
+#include <sluice/sluice.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
-
-#include <fmt/format.h>
-#include <sluice/sluice.h>
 
 #include "cli/bench_case.h"
 #include "cli/bench_rank.h"
@@ -20,8 +19,8 @@ namespace {
 // What came of one measurement.
 struct BenchResult {
   BenchCase bench;
-  RankTimes first;              // rank 0's workers, nodes and engine
-  std::vector<double> op_us;    // per iteration the slowest rank's
+  RankTimes first;            // rank 0's workers, nodes and engine
+  std::vector<double> op_us;  // per iteration the slowest rank's
   std::vector<double> host_us;
   double copy_us = 0;
 };
@@ -40,14 +39,15 @@ void keep_slowest(std::vector<double>& slowest, const std::vector<double>& times
 }
 
 Json pack(const RankTimes& times) {
-  return {{"op_us", times.op_us},           {"host_us", times.host_us}, {"stream_us", times.stream_us}, {"library_us", times.library_us},
-          {"workers", times.workers},       {"nodes", times.nodes},     {"engine", times.engine}};
+  return {{"op_us", times.op_us},           {"host_us", times.host_us}, {"stream_us", times.stream_us},
+          {"library_us", times.library_us}, {"workers", times.workers}, {"nodes", times.nodes},
+          {"engine", times.engine}};
 }
 
 RankTimes unpack(const std::string& bytes) {
   const Json object = Json::from_cbor(bytes);
-  return {object.at("op_us"), object.at("host_us"), object.at("stream_us"), object.at("library_us"),
-          object.at("workers"), object.at("nodes"), object.at("engine")};
+  return {object.at("op_us"),   object.at("host_us"), object.at("stream_us"), object.at("library_us"),
+          object.at("workers"), object.at("nodes"),   object.at("engine")};
 }
 
 BenchResult measure(Launcher& launcher, const BenchCase& bench) {
@@ -83,7 +83,9 @@ Json machine_record() {
   return record;
 }
 
-double gigabytes_per_second(std::int64_t bytes, double us) { return us > 0 ? static_cast<double>(bytes) / us * 1e-3 : 0; }
+double gigabytes_per_second(std::int64_t bytes, double us) {
+  return us > 0 ? static_cast<double>(bytes) / us * 1e-3 : 0;
+}
 
 void describe_case(Json& record, const BenchResult& result, Launch launch) {
   const BenchCase& bench = result.bench;
@@ -133,27 +135,32 @@ Json bench_record(const BenchResult& result, Launch launch, const Json& machine)
 }
 
 void print_heading(const BenchFlags& flags, int ranks, const Json& machine) {
-  fmt::print("{} ranks as {}, {}, {} cores; rows of {} {}, {} layout, {} counts{}{}, routing {}\n", ranks, name_of(flags.common.launch),
-             machine["cpu"].get<std::string>(), machine["cores"].get<int>(), flags.shape.hidden, name_of(flags.shape.dtype), name_of(flags.shape.layout),
-             name_of(flags.shape.counts), flags.cached ? ", cached" : "", flags.quantise ? ", quantised" : "", flags.shape.routing);
+  fmt::print("{} ranks as {}, {}, {} cores; rows of {} {}, {} layout, {} counts{}{}, routing {}\n", ranks,
+             name_of(flags.common.launch), machine["cpu"].get<std::string>(), machine["cores"].get<int>(),
+             flags.shape.hidden, name_of(flags.shape.dtype), name_of(flags.shape.layout),
+             name_of(flags.shape.counts), flags.cached ? ", cached" : "", flags.quantise ? ", quantised" : "",
+             flags.shape.routing);
   fmt::print("values checked on all ranks; times in us over {} iterations, slowest rank\n\n", flags.iters);
-  fmt::print("{:<9} {:>7} {:>8} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>6} {:>9}\n", "op", "tokens", "experts", "topk", "p10", "p50", "p90", "host", "copy",
-             "ratio", "wire GB/s");
+  fmt::print("{:<9} {:>7} {:>8} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>6} {:>9}\n", "op", "tokens",
+             "experts", "topk", "p10", "p50", "p90", "host", "copy", "ratio", "wire GB/s");
 }
 
 void print_row(const Json& record) {
-  const std::string ratio = record["copy_ratio"].is_null() ? "-" : fmt::format("{:.2f}", record["copy_ratio"].get<double>());
+  const std::string ratio =
+      record["copy_ratio"].is_null() ? "-" : fmt::format("{:.2f}", record["copy_ratio"].get<double>());
   const auto us = [&](const char* name) { return record[name].get<double>(); };
-  fmt::print("{:<9} {:>7} {:>8} {:>5} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>6} {:>9.2f}\n", record["op"].get<std::string>(),
-             record["tokens"].get<std::int64_t>(), record["experts"].get<int>(), record["topk"].get<int>(), us("p10_us"), us("p50_us"), us("p90_us"),
-             us("host_us"), us("copy_us"), ratio, us("wire_gbs"));
+  fmt::print("{:<9} {:>7} {:>8} {:>5} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>6} {:>9.2f}\n",
+             record["op"].get<std::string>(), record["tokens"].get<std::int64_t>(),
+             record["experts"].get<int>(), record["topk"].get<int>(), us("p10_us"), us("p50_us"),
+             us("p90_us"), us("host_us"), us("copy_us"), ratio, us("wire_gbs"));
   std::fflush(stdout);
 }
 
 std::vector<Op> ops_of(const BenchFlags& flags) {
   std::vector<Op> ops;
   for (const auto& name : flags.ops) ops.push_back(name == "dispatch" ? Op::dispatch : Op::combine);
-  if (flags.quantise && flags.shape.dtype == DataType::e4m3) throw UsageError("--quantise wants bf16, fp16 or fp32 rows; --dtype e4m3 is quantised already");
+  if (flags.quantise && flags.shape.dtype == DataType::e4m3)
+    throw UsageError("--quantise wants bf16, fp16 or fp32 rows; --dtype e4m3 is quantised already");
   return ops;
 }
 
@@ -184,7 +191,9 @@ int run_bench(const BenchFlags& flags) {
 Command add_bench(CLI::App& program) {
   auto flags = std::make_shared<BenchFlags>();
   flags->common.launch = Launch::processes;
-  CLI::App* app = program.add_subcommand("bench", "Measure dispatch and combine beside a plain copy of the same bytes; values are checked first");
+  CLI::App* app = program.add_subcommand(
+      "bench",
+      "Measure dispatch and combine beside a plain copy of the same bytes; values are checked first");
   add_bench_flags(*app, *flags);
   return {app, [flags] { return run_bench(*flags); }};
 }

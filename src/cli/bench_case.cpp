@@ -1,11 +1,10 @@
 #include "cli/bench_case.h"
 
+#include <fmt/format.h>
+#include <sluice/limits.h>
 #include <unistd.h>
 
 #include <algorithm>
-
-#include <fmt/format.h>
-#include <sluice/limits.h>
 
 #include "cli/routing_file.h"
 #include "cli/routing_model.h"
@@ -20,26 +19,33 @@ std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
     bench.experts = shape.experts > 0 ? shape.experts : natural_experts(model);
     bench.topk = shape.topk > 0 ? shape.topk : std::min(natural_topk(model), bench.experts);
     if (bench.topk > bench.experts) {
-      throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are", bench.topk, bench.experts));
+      throw UsageError(
+          fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
+                      bench.topk, bench.experts));
     }
     for (int r = 0; r < bench.ranks; ++r) {
-      decisions.push_back(generate(model, bench.experts, bench.topk, bench.tokens, bench.flags.common.seed, static_cast<std::uint64_t>(r)));
+      decisions.push_back(generate(model, bench.experts, bench.topk, bench.tokens, bench.flags.common.seed,
+                                   static_cast<std::uint64_t>(r)));
     }
     return decisions;
   }
   if (shape.routing.find_first_of("./") == std::string::npos && access(shape.routing.c_str(), F_OK) != 0) {
-    const std::string near = nearest(shape.routing, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
-    throw UsageError(fmt::format("--routing {} is neither uniform, zipf:S, lognormal:S nor a file (write ./{} if it is one){}", shape.routing,
-                                 shape.routing, near.empty() ? "" : "; did you mean --routing " + near + "?"));
+    const std::string near =
+        nearest(shape.routing, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
+    throw UsageError(fmt::format(
+        "--routing {} is neither uniform, zipf:S, lognormal:S nor a file (write ./{} if it is one){}",
+        shape.routing, shape.routing, near.empty() ? "" : "; did you mean --routing " + near + "?"));
   }
   const Decisions all = read_routing_file(shape.routing);
   bench.experts = shape.experts > 0 ? shape.experts : std::max(1, experts_used(all));
   bench.topk = all.topk;
   if (bench.experts < experts_used(all)) {
-    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", bench.experts, shape.routing, experts_used(all) - 1));
+    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", bench.experts, shape.routing,
+                                 experts_used(all) - 1));
   }
   if (shape.topk > 0 && shape.topk != all.topk) {
-    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", shape.topk, shape.routing, all.topk));
+    throw UsageError(
+        fmt::format("--topk {}, but {} has {} experts per token", shape.topk, shape.routing, all.topk));
   }
   for (int r = 0; r < bench.ranks; ++r) decisions.push_back(slice(all, r * bench.tokens, bench.tokens));
   return decisions;
@@ -73,13 +79,18 @@ std::int64_t BenchCase::row_bytes() const {
   return hidden * size_of(flags.shape.dtype);
 }
 
-std::int64_t BenchCase::bytes_recv_max() const { return largest_sum(*this, op == Op::combine, true) * row_bytes(); }
-std::int64_t BenchCase::wire_bytes_max() const { return largest_sum(*this, op == Op::combine, false) * row_bytes(); }
+std::int64_t BenchCase::bytes_recv_max() const {
+  return largest_sum(*this, op == Op::combine, true) * row_bytes();
+}
+std::int64_t BenchCase::wire_bytes_max() const {
+  return largest_sum(*this, op == Op::combine, false) * row_bytes();
+}
 
 std::int64_t BenchCase::logical_bytes_max() const {
   std::int64_t most = 0;
   for (const auto& mine : decisions) {
-    most = std::max(most, static_cast<std::int64_t>(std::count_if(mine.ids.begin(), mine.ids.end(), [](std::int32_t id) { return id >= 0; })));
+    most = std::max(most, static_cast<std::int64_t>(std::count_if(mine.ids.begin(), mine.ids.end(),
+                                                                  [](std::int32_t id) { return id >= 0; })));
   }
   return most * row_bytes();
 }
@@ -92,7 +103,8 @@ BenchCase make_case(const BenchFlags& flags, Op op, int ranks, std::int64_t toke
   bench.tokens = tokens;
   const ShapeFlags& shape = flags.shape;
   if (shape.hidden * size_of(shape.dtype) % limits::row_bytes_multiple != 0) {
-    throw UsageError(fmt::format("--hidden {} of {}: a row must be a multiple of {} bytes", shape.hidden, name_of(shape.dtype), limits::row_bytes_multiple));
+    throw UsageError(fmt::format("--hidden {} of {}: a row must be a multiple of {} bytes", shape.hidden,
+                                 name_of(shape.dtype), limits::row_bytes_multiple));
   }
   bench.decisions = decide(shape, bench);
   bench.first_expert = split_experts(bench.experts, ranks);

@@ -1,11 +1,11 @@
 // One measurement of the bench: its shape, its router decisions, and what follows from them.
 #pragma once
 
+#include <sluice/options.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <sluice/options.h>
 
 #include "cli/common_flags.h"
 #include "cli/decisions.h"
@@ -57,18 +57,20 @@ struct BenchCase {
   std::int64_t tokens = 0;
   int experts = 0;
   int topk = 0;
-  std::vector<int> first_expert;      // [ranks + 1]
-  std::vector<Decisions> decisions;   // [ranks]
+  std::vector<int> first_expert;                // [ranks + 1]
+  std::vector<Decisions> decisions;             // [ranks]
   std::vector<std::vector<std::int64_t>> rows;  // [from][to]
 
   // Type of the rows that combine sums: e4m3 comes home as bf16.
-  DataType combine_type() const { return flags.shape.dtype == DataType::e4m3 ? DataType::bf16 : flags.shape.dtype; }
+  DataType combine_type() const {
+    return flags.shape.dtype == DataType::e4m3 ? DataType::bf16 : flags.shape.dtype;
+  }
   bool sends_scales() const { return flags.shape.dtype == DataType::e4m3; }
   std::int64_t scale_groups() const { return (flags.shape.hidden + 127) / 128; }
   // Bytes of one row as it travels in this operation, scales included.
   std::int64_t row_bytes() const;
-  std::int64_t bytes_recv_max() const;  // see cli.md
-  std::int64_t wire_bytes_max() const;  // the same without what stays on its rank
+  std::int64_t bytes_recv_max() const;     // see cli.md
+  std::int64_t wire_bytes_max() const;     // the same without what stays on its rank
   std::int64_t logical_bytes_max() const;  // as if every (token, expert) pair travelled
 };
 

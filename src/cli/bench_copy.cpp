@@ -84,7 +84,8 @@ void copy_out(const CopyWork& work, CopyForm form, int worker, int workers) {
     // As many neighbouring rows as one copy can take.
     const std::int64_t first = row % work.tokens;
     const std::int64_t count = std::min(end - row, work.tokens - first);
-    copy_row(form, to + static_cast<std::size_t>(row) * work.row_bytes, work.own + static_cast<std::size_t>(first) * work.row_bytes,
+    copy_row(form, to + static_cast<std::size_t>(row) * work.row_bytes,
+             work.own + static_cast<std::size_t>(first) * work.row_bytes,
              static_cast<std::size_t>(count) * work.row_bytes);
     row += count;
   }
@@ -101,7 +102,8 @@ void copy_home(const CopyWork& work, CopyForm form, int worker, int workers) {
     for (std::int64_t i = begin_row; i < end_row; ++i) {
       const int peer = static_cast<int>(i % peers);
       const int from_rank = (work.rank + 1 + peer) % work.windows.ranks;
-      const std::byte* from = work.windows.of(from_rank) + static_cast<std::size_t>(i / peers) * work.row_bytes;
+      const std::byte* from =
+          work.windows.of(from_rank) + static_cast<std::size_t>(i / peers) * work.row_bytes;
       if (i + 1 < end_row) {
         read_row(from, work.row_bytes);
       } else {
@@ -127,7 +129,10 @@ struct CopyTeam::Shared {
   void part(int worker) const {
     combine ? copy_home(work, form, worker, workers) : copy_out(work, form, worker, workers);
   }
-  WaitFor briefly() const { return static_cast<unsigned>(workers) <= std::thread::hardware_concurrency() ? WaitFor::spin : WaitFor::yield; }
+  WaitFor briefly() const {
+    return static_cast<unsigned>(workers) <= std::thread::hardware_concurrency() ? WaitFor::spin
+                                                                                 : WaitFor::yield;
+  }
 
   void help(int worker) {
     for (;;) {

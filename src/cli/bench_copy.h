@@ -19,8 +19,8 @@ struct CopyWindows {
 struct CopyWork {
   CopyWindows windows;
   int rank = 0;
-  std::size_t row_bytes = 0;     // a multiple of 16
-  std::int64_t rows = 0;         // to move: bytes_recv_max / row_bytes
+  std::size_t row_bytes = 0;  // a multiple of 16
+  std::int64_t rows = 0;      // to move: bytes_recv_max / row_bytes
   std::int64_t tokens = 0;
   const std::byte* own = nullptr;  // dispatch: the rank's T rows, read round and round
   std::byte* home = nullptr;       // combine: T rows to store

@@ -1,8 +1,8 @@
 // add_bench_flags of bench_case.h.
+#include <sluice/limits.h>
+
 #include <cstdint>
 #include <string>
-
-#include <sluice/limits.h>
 
 #include "cli/bench_case.h"
 #include "cli/usage.h"
@@ -11,21 +11,32 @@ namespace sluice::cli {
 namespace {
 
 void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
-  app.add_option("--tokens", flags.tokens, "Tokens of each rank; several, separated by commas, give a line each")
+  app.add_option("--tokens", flags.tokens,
+                 "Tokens of each rank; several, separated by commas, give a line each")
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{0}, limits::max_tokens))
       ->capture_default_str();
-  app.add_option("--hidden", flags.hidden, "Elements of a row")->check(CLI::Range(std::int64_t{1}, limits::row_bytes))->capture_default_str();
-  app.add_option("--topk", flags.topk, "Experts per token [the routing's, else 8]")->check(CLI::Range(1, limits::topk));
-  app.add_option("--experts", flags.experts, "Experts in all [the routing's, else 256]")->check(CLI::Range(1, limits::experts));
-  add_choice<DataType>(app, "--dtype", flags.dtype,
-                       {{"bf16", DataType::bf16}, {"fp16", DataType::fp16}, {"fp32", DataType::fp32}, {"e4m3", DataType::e4m3}},
-                       "Element type; e4m3 travels with an FP32 scale per 128 elements and comes home as bf16 [bf16]");
-  add_choice<Layout>(app, "--layout", flags.layout, {{"packed", Layout::packed}, {"grouped", Layout::grouped}, {"padded", Layout::padded}},
+  app.add_option("--hidden", flags.hidden, "Elements of a row")
+      ->check(CLI::Range(std::int64_t{1}, limits::row_bytes))
+      ->capture_default_str();
+  app.add_option("--topk", flags.topk, "Experts per token [the routing's, else 8]")
+      ->check(CLI::Range(1, limits::topk));
+  app.add_option("--experts", flags.experts, "Experts in all [the routing's, else 256]")
+      ->check(CLI::Range(1, limits::experts));
+  add_choice<DataType>(
+      app, "--dtype", flags.dtype,
+      {{"bf16", DataType::bf16},
+       {"fp16", DataType::fp16},
+       {"fp32", DataType::fp32},
+       {"e4m3", DataType::e4m3}},
+      "Element type; e4m3 travels with an FP32 scale per 128 elements and comes home as bf16 [bf16]");
+  add_choice<Layout>(app, "--layout", flags.layout,
+                     {{"packed", Layout::packed}, {"grouped", Layout::grouped}, {"padded", Layout::padded}},
                      "Layout of the result [packed]");
   add_choice<Counts>(app, "--counts", flags.counts, {{"exact", Counts::exact}, {"bounded", Counts::bounded}},
                      "Whether the call waits for the counts [exact]");
-  app.add_option("--capacity", flags.capacity, "Rows (padded: per expert) of a result; 0 = the upper bound")->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_option("--capacity", flags.capacity, "Rows (padded: per expert) of a result; 0 = the upper bound")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
@@ -36,7 +47,11 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
 void add_later_flags(CLI::App& app) {
   for (const char* name : {"--overlap", "--late", "--late-side", "--offload", "--shared-link"}) {
     app.add_option_function<std::string>(
-           name, [name](const std::string&) { throw CLI::ValidationError(std::string(name) + " does not exist yet in this version"); }, "Not yet")
+           name,
+           [name](const std::string&) {
+             throw CLI::ValidationError(std::string(name) + " does not exist yet in this version");
+           },
+           "Not yet")
         ->expected(0, 1)
         ->group("");
   }
@@ -47,14 +62,29 @@ void add_later_flags(CLI::App& app) {
 void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   add_common_flags(app, flags.common);
   add_shape_flags(app, flags.shape);
-  app.add_option("--op", flags.ops, "dispatch,combine")->delimiter(',')->check(CLI::IsMember({"dispatch", "combine"}).description(""))->type_name("dispatch|combine")->capture_default_str();
+  app.add_option("--op", flags.ops, "dispatch,combine")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"dispatch", "combine"}).description(""))
+      ->type_name("dispatch|combine")
+      ->capture_default_str();
   app.add_flag("--cached", flags.cached, "Dispatch with the reused route instead of the plain one");
   app.add_flag("--quantise", flags.quantise, "Dispatch quantises the rows to e4m3 on the way");
-  app.add_option("--num-sms", flags.num_sms, "SMs (CPU: workers) of each rank; 0 = the communicator's")->check(CLI::Range(0, 4096))->capture_default_str();
-  app.add_option("--method", flags.method, "How bytes move")->check(CLI::IsMember({"automatic"}).description(""))->type_name("automatic")->capture_default_str();
-  app.add_option("--workers", flags.workers, "CPU engine: threads that serve a rank; 0 = cores / ranks")->check(CLI::Range(0, 4096))->capture_default_str();
-  app.add_option("--iters", flags.iters, "Measured iterations")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  app.add_option("--warmup", flags.warmup, "Iterations before")->check(CLI::Range(0, 1'000'000))->capture_default_str();
+  app.add_option("--num-sms", flags.num_sms, "SMs (CPU: workers) of each rank; 0 = the communicator's")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--method", flags.method, "How bytes move")
+      ->check(CLI::IsMember({"automatic"}).description(""))
+      ->type_name("automatic")
+      ->capture_default_str();
+  app.add_option("--workers", flags.workers, "CPU engine: threads that serve a rank; 0 = cores / ranks")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--iters", flags.iters, "Measured iterations")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--warmup", flags.warmup, "Iterations before")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   add_later_flags(app);
 }
 

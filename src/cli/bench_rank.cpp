@@ -1,12 +1,12 @@
 #include "cli/bench_rank.h"
 
+#include <fmt/format.h>
+#include <sluice/sluice.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
-
-#include <fmt/format.h>
-#include <sluice/sluice.h>
 
 #include "cli/barrier.h"
 #include "cli/bench_copy.h"
@@ -33,16 +33,22 @@ double microseconds(Clock::time_point from, Clock::time_point to) {
 std::int64_t copy_rows(const BenchCase& bench) { return bench.bytes_recv_max() / bench.row_bytes(); }
 
 // Rows of the yardstick: those of the operation, rounded up to what a streaming store can take.
-std::size_t copy_row_bytes(const BenchCase& bench) { return static_cast<std::size_t>((bench.row_bytes() + 15) / 16 * 16); }
+std::size_t copy_row_bytes(const BenchCase& bench) {
+  return static_cast<std::size_t>((bench.row_bytes() + 15) / 16 * 16);
+}
 
 class BenchRank {
  public:
   BenchRank(const BenchCase& bench, RankContext& context)
-      : bench_(bench), context_(context), header_(*reinterpret_cast<SharedHeader*>(context.shared)),
-        comm_(context.group, options_of(bench)), exchange_(bench, context.rank) {}
+      : bench_(bench),
+        context_(context),
+        header_(*reinterpret_cast<SharedHeader*>(context.shared)),
+        comm_(context.group, options_of(bench)),
+        exchange_(bench, context.rank) {}
 
   RankTimes run() {
-    times_.workers = bench_.flags.num_sms > 0 ? std::min(bench_.flags.num_sms, comm_.num_sms()) : comm_.num_sms();
+    times_.workers =
+        bench_.flags.num_sms > 0 ? std::min(bench_.flags.num_sms, comm_.num_sms()) : comm_.num_sms();
     times_.nodes = comm_.nodes();
     times_.engine = comm_.engine();
     prepare();
@@ -80,7 +86,10 @@ class BenchRank {
     if (!wrong_.empty()) header_.wrong.fetch_add(1);
     meet();
     if (!wrong_.empty()) {
-      throw LaunchError({"WrongValues", fmt::format("{} on rank {} of {}: {}", name_of(bench_.op), context_.rank, bench_.ranks, wrong_), context_.rank});
+      throw LaunchError(
+          {"WrongValues",
+           fmt::format("{} on rank {} of {}: {}", name_of(bench_.op), context_.rank, bench_.ranks, wrong_),
+           context_.rank});
     }
   }
 
@@ -94,12 +103,14 @@ class BenchRank {
     const bool combine = bench_.op == Op::combine;
     work.row_bytes = copy_row_bytes(bench_);
     work.rows = copy_rows(bench_);
-    work.windows = {context_.shared + kHeaderBytes, copy_window_bytes(combine, work.rows, work.row_bytes, bench_.ranks), bench_.ranks};
+    work.windows = {context_.shared + kHeaderBytes,
+                    copy_window_bytes(combine, work.rows, work.row_bytes, bench_.ranks), bench_.ranks};
     work.rank = context_.rank;
     work.tokens = bench_.tokens;
     work.own = home.data();
     work.home = home.data();
-    if (work.windows.window_bytes > 0) std::memset(work.windows.of(context_.rank), 1, work.windows.window_bytes);
+    if (work.windows.window_bytes > 0)
+      std::memset(work.windows.of(context_.rank), 1, work.windows.window_bytes);
     return work;
   }
 
@@ -156,7 +167,8 @@ class BenchRank {
 }  // namespace
 
 std::size_t bench_shared_bytes(const BenchCase& bench) {
-  const std::size_t window = copy_window_bytes(bench.op == Op::combine, copy_rows(bench), copy_row_bytes(bench), bench.ranks);
+  const std::size_t window =
+      copy_window_bytes(bench.op == Op::combine, copy_rows(bench), copy_row_bytes(bench), bench.ranks);
   return kHeaderBytes + window * static_cast<std::size_t>(bench.ranks);
 }
 

@@ -1,10 +1,10 @@
 #include "cli/bench_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "cli/numbers.h"
 #include "cli/random.h"
@@ -20,10 +20,14 @@ struct Pattern {
 // Which bits are free: the sign, the mantissa and the lowest bits of the exponent.
 Pattern pattern_of(DataType type) {
   switch (type) {
-    case DataType::bf16: return {0x81FF81FF81FF81FFu, 0x3E003E003E003E00u};
-    case DataType::fp16: return {0x8FFF8FFF8FFF8FFFu, 0x3000300030003000u};
-    case DataType::fp32: return {0x81FFFFFF81FFFFFFu, 0x3E0000003E000000u};
-    default: return {0xBFBFBFBFBFBFBFBFu, 0};
+    case DataType::bf16:
+      return {0x81FF81FF81FF81FFu, 0x3E003E003E003E00u};
+    case DataType::fp16:
+      return {0x8FFF8FFF8FFF8FFFu, 0x3000300030003000u};
+    case DataType::fp32:
+      return {0x81FFFFFF81FFFFFFu, 0x3E0000003E000000u};
+    default:
+      return {0xBFBFBFBFBFBFBFBFu, 0};
   }
 }
 
@@ -52,7 +56,8 @@ std::vector<std::vector<Arrival>> by_expert(const BenchCase& bench, int rank) {
     const Decisions& mine = bench.decisions[s];
     for (std::size_t i = 0; i < mine.ids.size(); ++i) {
       const std::int32_t id = mine.ids[i];
-      if (id >= first && id < end) rows[id - first].push_back({0, s, static_cast<std::int64_t>(i) / mine.topk, id, mine.weights[i]});
+      if (id >= first && id < end)
+        rows[id - first].push_back({0, s, static_cast<std::int64_t>(i) / mine.topk, id, mine.weights[i]});
     }
   }
   return rows;
@@ -64,14 +69,16 @@ struct ExpectedRow {
 };
 
 // The row as it must arrive: as it is, or quantised as contract V4 says.
-void expect_row(const BenchCase& bench, int source, std::int64_t token, std::vector<std::uint8_t>& raw, ExpectedRow& out) {
+void expect_row(const BenchCase& bench, int source, std::int64_t token, std::vector<std::uint8_t>& raw,
+                ExpectedRow& out) {
   const std::int64_t hidden = bench.flags.shape.hidden;
   const DataType type = bench.flags.shape.dtype;
   fill_row(raw.data(), type, hidden, sent_key(bench, source, token));
   if (!bench.flags.quantise) {
     out.bytes = raw;
     if (bench.sends_scales()) {
-      for (std::size_t g = 0; g < out.scales.size(); ++g) out.scales[g] = sent_scale(token, static_cast<std::int64_t>(g));
+      for (std::size_t g = 0; g < out.scales.size(); ++g)
+        out.scales[g] = sent_scale(token, static_cast<std::int64_t>(g));
     }
     return;
   }
@@ -99,32 +106,41 @@ std::string compare_ids(const BenchCase& bench, int rank, const Arrival& row, co
   return "";
 }
 
-std::string compare_row(const BenchCase& bench, int rank, const Arrival& row, const ExpectedRow& expected, const DispatchResult& result) {
+std::string compare_row(const BenchCase& bench, int rank, const Arrival& row, const ExpectedRow& expected,
+                        const DispatchResult& result) {
   const auto bytes = static_cast<std::int64_t>(expected.bytes.size());
-  if (std::memcmp(result.rows.as<std::uint8_t>() + row.position * bytes, expected.bytes.data(), expected.bytes.size()) != 0) return "its values";
+  if (std::memcmp(result.rows.as<std::uint8_t>() + row.position * bytes, expected.bytes.data(),
+                  expected.bytes.size()) != 0)
+    return "its values";
   if (!expected.scales.empty()) {
     const auto groups = static_cast<std::int64_t>(expected.scales.size());
     const float* scales = result.scales.as<float>() + row.position * groups;
-    if (std::memcmp(scales, expected.scales.data(), expected.scales.size() * sizeof(float)) != 0) return "its scales";
+    if (std::memcmp(scales, expected.scales.data(), expected.scales.size() * sizeof(float)) != 0)
+      return "its scales";
   }
   if (bench.flags.shape.layout == Layout::packed) return compare_ids(bench, rank, row, result);
   return result.weights.as<float>()[row.position] == row.weight ? "" : "its weight";
 }
 
 std::string compare_counts(const BenchCase& bench, int rank, std::size_t rows, const DispatchResult& result) {
-  std::vector<std::int64_t> sums(static_cast<std::size_t>(bench.first_expert[rank + 1] - bench.first_expert[rank]), 0);
+  std::vector<std::int64_t> sums(
+      static_cast<std::size_t>(bench.first_expert[rank + 1] - bench.first_expert[rank]), 0);
   for (const auto& mine : bench.decisions) {
     const auto all = rows_per_expert(mine, bench.experts);
-    for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += all[static_cast<std::size_t>(bench.first_expert[rank]) + e];
+    for (std::size_t e = 0; e < sums.size(); ++e)
+      sums[e] += all[static_cast<std::size_t>(bench.first_expert[rank]) + e];
   }
   for (std::size_t e = 0; e < sums.size(); ++e) {
     if (result.counts.as<std::int32_t>()[e] != sums[e]) {
-      return fmt::format("expert {}: {} rows counted, {} expected", bench.first_expert[rank] + static_cast<int>(e), result.counts.as<std::int32_t>()[e], sums[e]);
+      return fmt::format("expert {}: {} rows counted, {} expected",
+                         bench.first_expert[rank] + static_cast<int>(e), result.counts.as<std::int32_t>()[e],
+                         sums[e]);
     }
   }
   const std::int64_t counted = result.num_rows.as<std::int64_t>()[0];
   const bool gaps = bench.flags.shape.layout == Layout::grouped && bench.flags.shape.alignment > 1;
-  if (!gaps && counted != static_cast<std::int64_t>(rows)) return fmt::format("{} rows counted, {} expected", counted, rows);
+  if (!gaps && counted != static_cast<std::int64_t>(rows))
+    return fmt::format("{} rows counted, {} expected", counted, rows);
   return "";
 }
 
@@ -139,9 +155,14 @@ void add_scaled(std::vector<float>& acc, const void* row, DataType type, float w
 class HomeRow {
  public:
   HomeRow(const BenchCase& bench, int rank)
-      : bench_(bench), rank_(rank), owner_(owners(bench.first_expert)), hidden_(bench.flags.shape.hidden),
-        type_(bench.combine_type()), row_(static_cast<std::size_t>(hidden_ * size_of(type_))),
-        sum_(static_cast<std::size_t>(hidden_)), partial_(sum_.size()) {}
+      : bench_(bench),
+        rank_(rank),
+        owner_(owners(bench.first_expert)),
+        hidden_(bench.flags.shape.hidden),
+        type_(bench.combine_type()),
+        row_(static_cast<std::size_t>(hidden_ * size_of(type_))),
+        sum_(static_cast<std::size_t>(hidden_)),
+        partial_(sum_.size()) {}
 
   const std::vector<std::uint8_t>& expect(std::int64_t token) {
     std::fill(sum_.begin(), sum_.end(), 0.0F);
@@ -208,7 +229,8 @@ void fill_row(void* row, DataType type, std::int64_t elements, std::uint64_t key
 }
 
 std::uint64_t sent_key(const BenchCase& bench, int source, std::int64_t token) {
-  return mix(mix(bench.flags.common.seed, static_cast<std::uint64_t>(source)), static_cast<std::uint64_t>(token));
+  return mix(mix(bench.flags.common.seed, static_cast<std::uint64_t>(source)),
+             static_cast<std::uint64_t>(token));
 }
 
 std::uint64_t home_key(const BenchCase& bench, int source, std::int64_t token, int place) {
@@ -229,7 +251,8 @@ std::vector<Arrival> arrivals(const BenchCase& bench, int rank, std::int64_t cap
       out.push_back(rows[i]);
     }
     const auto count = static_cast<std::int64_t>(rows.size());
-    start += bench.flags.shape.layout == Layout::padded ? capacity : (count + alignment - 1) / alignment * alignment;
+    start += bench.flags.shape.layout == Layout::padded ? capacity
+                                                        : (count + alignment - 1) / alignment * alignment;
   }
   return out;
 }
@@ -242,7 +265,8 @@ std::string check_dispatch(const BenchCase& bench, int rank, const DispatchResul
   std::vector<std::uint8_t> raw(static_cast<std::size_t>(hidden * size_of(bench.flags.shape.dtype)));
   ExpectedRow expected;
   expected.bytes.resize(bench.flags.quantise ? static_cast<std::size_t>(hidden) : raw.size());
-  if (bench.flags.quantise || bench.sends_scales()) expected.scales.resize(static_cast<std::size_t>(bench.scale_groups()));
+  if (bench.flags.quantise || bench.sends_scales())
+    expected.scales.resize(static_cast<std::size_t>(bench.scale_groups()));
   int source = -1;
   std::int64_t token = -1;
   for (const Arrival& row : rows) {
@@ -250,7 +274,9 @@ std::string check_dispatch(const BenchCase& bench, int rank, const DispatchResul
     source = row.source;
     token = row.token;
     const std::string wrong = compare_row(bench, rank, row, expected, result);
-    if (!wrong.empty()) return fmt::format("row {} (token {} of rank {}): {} differ", row.position, row.token, row.source, wrong);
+    if (!wrong.empty())
+      return fmt::format("row {} (token {} of rank {}): {} differ", row.position, row.token, row.source,
+                         wrong);
   }
   return "";
 }
@@ -260,7 +286,8 @@ std::string check_combine(const BenchCase& bench, int rank, const CombineResult&
   const std::uint8_t* got = result.rows.as<std::uint8_t>();
   for (std::int64_t t = 0; t < bench.decisions[rank].tokens(); ++t) {
     const auto& row = oracle.expect(t);
-    if (std::memcmp(got + t * static_cast<std::int64_t>(row.size()), row.data(), row.size()) != 0) return fmt::format("token {}: the sum differs", t);
+    if (std::memcmp(got + t * static_cast<std::int64_t>(row.size()), row.data(), row.size()) != 0)
+      return fmt::format("token {}: the sum differs", t);
   }
   return "";
 }
@@ -269,7 +296,8 @@ void fill_home_rows(const BenchCase& bench, const std::vector<Arrival>& rows, co
   const std::int64_t hidden = bench.flags.shape.hidden;
   const std::int64_t bytes = hidden * size_of(bench.combine_type());
   for (const Arrival& row : rows) {
-    fill_row(view.as<std::uint8_t>() + row.position * bytes, bench.combine_type(), hidden, home_key(bench, row.source, row.token, row.place));
+    fill_row(view.as<std::uint8_t>() + row.position * bytes, bench.combine_type(), hidden,
+             home_key(bench, row.source, row.token, row.place));
   }
 }
 

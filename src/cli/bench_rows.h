@@ -1,12 +1,12 @@
 // The rows that the bench sends, and what must come of them: the program's own small oracle.
 #pragma once
 
+#include <sluice/combine.h>
+#include <sluice/dispatch.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <sluice/combine.h>
-#include <sluice/dispatch.h>
 
 #include "cli/bench_case.h"
 
@@ -21,7 +21,9 @@ std::uint64_t sent_key(const BenchCase& bench, int source, std::int64_t token);
 std::uint64_t home_key(const BenchCase& bench, int source, std::int64_t token, int place);
 
 // Scale of group `group` of a token whose rows travel as e4m3.
-inline float sent_scale(std::int64_t token, std::int64_t group) { return static_cast<float>(token + 1) + static_cast<float>(group); }
+inline float sent_scale(std::int64_t token, std::int64_t group) {
+  return static_cast<float>(token + 1) + static_cast<float>(group);
+}
 
 // Where one row of a dispatch result belongs, and whose it is.
 struct Arrival {

@@ -13,7 +13,8 @@ namespace sluice::cli {
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes)
-      : data_(static_cast<std::byte*>(std::aligned_alloc(4096, (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096))) {
+      : data_(static_cast<std::byte*>(
+            std::aligned_alloc(4096, (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096))) {
     if (data_ == nullptr) throw std::bad_alloc();
     std::memset(data_, 1, bytes);
   }

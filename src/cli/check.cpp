@@ -1,13 +1,12 @@
 // `sluice check`: the contract's promises on this machine, one line each.
 #include "cli/check.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
-
-#include <fmt/format.h>
 
 #include "cli/json.h"
 #include "cli/usage.h"
@@ -39,7 +38,8 @@ std::string check_as_rank(const Promise& promise, RankContext& ranks, const Comm
   } catch (...) {
     const Failure failure = current_failure(ranks.rank);
     // A peer's error is mostly the echo of a failure that another rank reports: "late" sorts it behind.
-    return fmt::format("{}\nrank {}: {}: {}", failure.kind == "PeerError" ? "late" : "fail", ranks.rank, failure.kind, failure.message);
+    return fmt::format("{}\nrank {}: {}: {}", failure.kind == "PeerError" ? "late" : "fail", ranks.rank,
+                       failure.kind, failure.message);
   }
 }
 
@@ -61,7 +61,8 @@ Verdict check(const Promise& promise, Launcher& launcher, const CommonFlags& fla
   const auto begin = Clock::now();
   Verdict verdict;
   try {
-    verdict = verdict_of(launcher.run([&](RankContext& ranks) { return check_as_rank(promise, ranks, flags); }));
+    verdict =
+        verdict_of(launcher.run([&](RankContext& ranks) { return check_as_rank(promise, ranks, flags); }));
   } catch (const LaunchError& error) {
     verdict = {Status::fail, error.failure().message, 0};
   }
@@ -69,7 +70,8 @@ Verdict check(const Promise& promise, Launcher& launcher, const CommonFlags& fla
   return verdict;
 }
 
-Json check_record(const Promise& promise, const Verdict& verdict, const Launcher& launcher, const std::string& engine) {
+Json check_record(const Promise& promise, const Verdict& verdict, const Launcher& launcher,
+                  const std::string& engine) {
   Json record = make_record("check");
   record["promise"] = promise.id;
   record["name"] = promise.name;
@@ -94,13 +96,15 @@ std::string engine_in_use(const std::string& asked) {
 void require_usable(const std::string& asked) {
   for (const EngineInfo& engine : engines()) {
     if (engine.name == asked && engine.usable) return;
-    if (engine.name == asked) throw SystemError(fmt::format("engine {} is not usable here: {}", asked, engine.reason));
+    if (engine.name == asked)
+      throw SystemError(fmt::format("engine {} is not usable here: {}", asked, engine.reason));
   }
   if (!asked.empty()) throw SystemError(fmt::format("engine {} is not part of this build", asked));
 }
 
 void print_verdict(const Promise& promise, const Verdict& verdict) {
-  fmt::print("{:<4} {}  {}{}{}\n", promise.id, kStatusNames[static_cast<int>(verdict.status)], promise.name, verdict.reason.empty() ? "" : ": ", verdict.reason);
+  fmt::print("{:<4} {}  {}{}{}\n", promise.id, kStatusNames[static_cast<int>(verdict.status)], promise.name,
+             verdict.reason.empty() ? "" : ": ", verdict.reason);
   std::fflush(stdout);
 }
 
@@ -130,7 +134,8 @@ int run_check(const CommonFlags& flags, const std::vector<std::string>& only) {
     if (progress) fmt::print(stderr, "\r\033[K");
     ++counts[static_cast<int>(verdict.status)];
     if (!launcher.prints()) continue;
-    flags.json ? print_line(check_record(promise, verdict, launcher, engine)) : print_verdict(promise, verdict);
+    flags.json ? print_line(check_record(promise, verdict, launcher, engine))
+               : print_verdict(promise, verdict);
   }
   if (launcher.prints()) print_summary(counts, flags.json);
   return counts[static_cast<int>(Status::fail)] == 0 ? kDone : kFailed;
@@ -150,7 +155,8 @@ std::vector<Promise> all_promises() {
 Command add_check(CLI::App& program) {
   auto flags = std::make_shared<CommonFlags>();
   auto only = std::make_shared<std::vector<std::string>>();
-  CLI::App* app = program.add_subcommand("check", "Test the promises of the contract on this machine, one line each");
+  CLI::App* app =
+      program.add_subcommand("check", "Test the promises of the contract on this machine, one line each");
   add_common_flags(*app, *flags);
   app->add_option("--only", *only, "Only these promises, for example V1,C6")->delimiter(',');
   return {app, [flags, only] { return run_check(*flags, *only); }};

@@ -2,12 +2,12 @@
 // interface alone.
 #pragma once
 
+#include <sluice/sluice.h>
+
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <sluice/sluice.h>
 
 #include "cli/bench_case.h"
 #include "cli/launch.h"
@@ -55,7 +55,7 @@ void add_failure_promises(std::vector<Promise>& list);
 struct CheckShape {
   std::vector<std::int64_t> tokens{};  // of each rank; empty: 40 + 7 x rank
   int hidden = 64;
-  int experts = 0;                   // 0: 4 x ranks + 1
+  int experts = 0;  // 0: 4 x ranks + 1
   int topk = 4;
   DataType dtype = DataType::bf16;
   Layout layout = Layout::packed;

@@ -1,10 +1,10 @@
 // Promises C1 to C10: calls.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <memory>
-
-#include <fmt/format.h>
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
@@ -13,7 +13,9 @@
 namespace sluice::cli {
 namespace {
 
-void require_right(const std::string& what, const std::string& wrong) { require(wrong.empty(), what + ", " + wrong); }
+void require_right(const std::string& what, const std::string& wrong) {
+  require(wrong.empty(), what + ", " + wrong);
+}
 
 DispatchResult send(Communicator& comm, const DispatchArgs& args) {
   DispatchResult sent = comm.dispatch(args);
@@ -21,7 +23,8 @@ DispatchResult send(Communicator& comm, const DispatchArgs& args) {
   return sent;
 }
 
-void bring_home(CheckContext& context, Communicator& comm, const Exchange& exchange, const BenchCase& bench, const DispatchResult& sent) {
+void bring_home(CheckContext& context, Communicator& comm, const Exchange& exchange, const BenchCase& bench,
+                const DispatchResult& sent) {
   const CombineResult home = comm.combine(exchange.combine_args(comm, sent));
   home.ready.wait();
   require_right("combine", check_combine(bench, context.rank(), home));
@@ -98,13 +101,16 @@ void padding_names_nobody(CheckContext& context) {
     DispatchResult sent = send(comm, out);
     require_right("dispatch", check_dispatch(bench, context.rank(), sent));
     const std::int64_t rows = sent.num_rows.as<std::int64_t>()[0];
-    require(sent.rows.shape[0] == 128, fmt::format("{} rows in the shape, 128 asked for", sent.rows.shape[0]));
+    require(sent.rows.shape[0] == 128,
+            fmt::format("{} rows in the shape, 128 asked for", sent.rows.shape[0]));
     for (std::int64_t i = rows * bench.topk; i < 128 * bench.topk; ++i) {
-      require(sent.local_ids.as<std::int32_t>()[i] == -1, fmt::format("an id past the end is {}", sent.local_ids.as<std::int32_t>()[i]));
+      require(sent.local_ids.as<std::int32_t>()[i] == -1,
+              fmt::format("an id past the end is {}", sent.local_ids.as<std::int32_t>()[i]));
       require(sent.weights.as<float>()[i] == 0.0F, "a weight past the end is not 0");
     }
     const std::int64_t bytes = bench.row_bytes();
-    for (std::int64_t i = rows * bytes; i < 128 * bytes; ++i) require(sent.rows.as<std::uint8_t>()[i] == 0, "a row past the end is not zero");
+    for (std::int64_t i = rows * bytes; i < 128 * bytes; ++i)
+      require(sent.rows.as<std::uint8_t>()[i] == 0, "a row past the end is not zero");
     std::memset(sent.rows.data, 0xFF, static_cast<std::size_t>(128 * bytes));
     std::memset(sent.local_ids.data, 7, static_cast<std::size_t>(128 * bench.topk) * 4);
     std::memset(sent.weights.data, 0xFF, static_cast<std::size_t>(128 * bench.topk) * 4);
@@ -122,7 +128,8 @@ void too_little_room_is_found(CheckContext& context) {
   const DispatchResult sent = send(comm, drop);
   const auto rows = static_cast<std::int64_t>(arrivals(bench, context.rank(), 1).size());
   const std::int64_t dropped = sent.dropped.as<std::int64_t>()[0];
-  require(dropped == std::max<std::int64_t>(0, rows - 1), fmt::format("{} rows dropped of {}, where 1 has room", dropped, rows));
+  require(dropped == std::max<std::int64_t>(0, rows - 1),
+          fmt::format("{} rows dropped of {}, where 1 has room", dropped, rows));
   exchange_and_check(context, comm, check_case(context, {}));
 }
 
@@ -132,9 +139,11 @@ void one_rank_refuses(CheckContext& context) {
   BenchCase large = bench;
   if (context.rank() == 0) large = check_case(context, {.tokens = {129}});
   const Exchange exchange(large, context.rank());
-  const std::string message = error_of(context.rank() == 0 ? "ArgumentError" : "PeerError", [&] { send(comm, exchange.dispatch_args()); });
+  const std::string message = error_of(context.rank() == 0 ? "ArgumentError" : "PeerError",
+                                       [&] { send(comm, exchange.dispatch_args()); });
   if (context.rank() == 0) {
-    require(message.find("129") != std::string::npos && message.find("128") != std::string::npos, "the error lacks value or limit: " + message);
+    require(message.find("129") != std::string::npos && message.find("128") != std::string::npos,
+            "the error lacks value or limit: " + message);
   } else {
     require(message.find("rank 0") != std::string::npos, "the error does not name rank 0: " + message);
   }
@@ -159,7 +168,8 @@ void memory_does_not_grow(CheckContext& context) {
     if (round == 1000) before = resident_megabytes();
     // References go while the operation may still run.
     DispatchArgs out = exchange.dispatch_args();
-    const auto rows = std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(out.rows.elements() * 2));
+    const auto rows =
+        std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(out.rows.elements() * 2));
     out.rows.data = rows->data();
     out.rows.owner = rows;
     out.counts = Counts::bounded;

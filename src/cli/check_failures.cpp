@@ -1,9 +1,9 @@
 // Promises F1 to F8: failing and leaving.
+#include <fmt/format.h>
+
 #include <chrono>
 #include <optional>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
@@ -15,7 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-double milliseconds_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
 
 void need_peers(const CheckContext& context) {
   if (context.size() < 2) throw Skip("needs at least 2 ranks");
@@ -41,10 +43,13 @@ void late_peer(CheckContext& context) {
     return;
   }
   const auto begin = Clock::now();
-  const std::string message = error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
+  const std::string message =
+      error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
   const double took = milliseconds_since(begin);
-  require(took < kDeadline + 1000, fmt::format("the error came after {:.0f} ms with a deadline of {} ms", took, kDeadline));
-  require(message.find(fmt::format("{}", late)) != std::string::npos, "the error does not name the late rank: " + message);
+  require(took < kDeadline + 1000,
+          fmt::format("the error came after {:.0f} ms with a deadline of {} ms", took, kDeadline));
+  require(message.find(fmt::format("{}", late)) != std::string::npos,
+          "the error does not name the late rank: " + message);
 }
 
 // The last rank ends without a word, with another operation behind it.
@@ -69,7 +74,8 @@ void different_options(CheckContext& context) {
   CommunicatorOptions options = check_options(context, bench);
   options.max_tokens = context.rank() == 0 ? 128 : 256;
   const std::string message = error_of("ArgumentError", [&] { Communicator(context.ranks.group, options); });
-  require(message.find("128") != std::string::npos && message.find("256") != std::string::npos, "the error lacks a value: " + message);
+  require(message.find("128") != std::string::npos && message.find("256") != std::string::npos,
+          "the error lacks a value: " + message);
 }
 
 void disagreement(CheckContext& context) {
@@ -98,7 +104,8 @@ void left_in_a_hurry(CheckContext& context) {
     }
     require(sent->ready.query(), "the operation had not ended when its communicator had");
   }
-  require(milliseconds_since(begin) < 15'000, fmt::format("leaving took {:.0f} ms", milliseconds_since(begin)));
+  require(milliseconds_since(begin) < 15'000,
+          fmt::format("leaving took {:.0f} ms", milliseconds_since(begin)));
 }
 
 void waiting_is_attributed(CheckContext& context) {
@@ -114,7 +121,9 @@ void waiting_is_attributed(CheckContext& context) {
   if (context.rank() == 1) std::this_thread::sleep_for(milliseconds(200));
   comm.dispatch(out).ready.wait();
   const double for_late = static_cast<double>(waited[1]) * 1e-6;
-  if (context.rank() != 1) require(for_late > 150 && for_late < 400, fmt::format("rank 1 was 200 ms late, {:.1f} ms were counted for it", for_late));
+  if (context.rank() != 1)
+    require(for_late > 150 && for_late < 400,
+            fmt::format("rank 1 was 200 ms late, {:.1f} ms were counted for it", for_late));
 }
 
 // Deadlines run out in different order on different ranks; nobody may report success without the rows.
@@ -126,7 +135,8 @@ void nobody_succeeds_alone(CheckContext& context) {
   comm.set_deadline_ms(100 + 150 * context.rank());
   context.ranks.group.barrier();
   const Exchange exchange(bench, context.rank());
-  if (context.rank() == context.size() - 1) std::this_thread::sleep_for(milliseconds(200 + 150 * context.size()));
+  if (context.rank() == context.size() - 1)
+    std::this_thread::sleep_for(milliseconds(200 + 150 * context.size()));
   error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
   error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
 }

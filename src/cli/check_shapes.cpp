@@ -1,7 +1,7 @@
 // Promises S1 to S6: shapes.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
@@ -31,11 +31,13 @@ void uneven_split(CheckContext& context) {
   CommunicatorOptions options = check_options(context, bench);
   options.first_expert.clear();
   const std::string message = error_of("ArgumentError", [&] { Communicator(context.ranks.group, options); });
-  require(message.find(fmt::format("{}", bench.experts)) != std::string::npos, "the error does not name the experts: " + message);
+  require(message.find(fmt::format("{}", bench.experts)) != std::string::npos,
+          "the error does not name the experts: " + message);
 }
 
 void row_sizes(CheckContext& context) {
-  for (const int hidden : {8, 24, 2880, 7168, 32768}) exchange_shape(context, {.tokens = {9, 4}, .hidden = hidden, .topk = 2});
+  for (const int hidden : {8, 24, 2880, 7168, 32768})
+    exchange_shape(context, {.tokens = {9, 4}, .hidden = hidden, .topk = 2});
 }
 
 void ids_in_both_widths(CheckContext& context) {
@@ -60,12 +62,17 @@ void wrong_ids_are_found(CheckContext& context) {
   const Exchange exchange(bench, context.rank());
   for (const bool twice : {false, true}) {
     std::vector<std::int32_t> ids = bench.decisions[context.rank()].ids;
-    if (context.rank() == 0) ids[static_cast<std::size_t>(3 * bench.topk + 1)] = twice ? ids[static_cast<std::size_t>(3 * bench.topk)] : bench.experts;
+    if (context.rank() == 0)
+      ids[static_cast<std::size_t>(3 * bench.topk + 1)] =
+          twice ? ids[static_cast<std::size_t>(3 * bench.topk)] : bench.experts;
     DispatchArgs out = exchange.dispatch_args();
-    out.expert_ids = ConstTensorView(ids.data(), DataType::int32, static_cast<std::int64_t>(ids.size()) / bench.topk, bench.topk);
+    out.expert_ids = ConstTensorView(ids.data(), DataType::int32,
+                                     static_cast<std::int64_t>(ids.size()) / bench.topk, bench.topk);
     out.checks = Checks::on;
-    const std::string message = error_of(context.rank() == 0 ? "ArgumentError" : "PeerError", [&] { comm.dispatch(out).ready.wait(); });
-    require(message.find(context.rank() == 0 ? "3" : "0") != std::string::npos, "the error does not say where: " + message);
+    const std::string message = error_of(context.rank() == 0 ? "ArgumentError" : "PeerError",
+                                         [&] { comm.dispatch(out).ready.wait(); });
+    require(message.find(context.rank() == 0 ? "3" : "0") != std::string::npos,
+            "the error does not say where: " + message);
   }
   exchange_and_check(context, comm, bench);
 }

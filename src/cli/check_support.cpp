@@ -1,9 +1,9 @@
 // What the checks of check.h share.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
-
-#include <fmt/format.h>
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
@@ -43,9 +43,11 @@ BenchCase check_case(const CheckContext& context, const CheckShape& shape) {
   RoutingModel model;
   parse_routing_model(shape.routing, model);
   for (int r = 0; r < bench.ranks; ++r) {
-    const std::int64_t tokens = shape.tokens.empty() ? 40 + 7 * r : shape.tokens[static_cast<std::size_t>(r) % shape.tokens.size()];
+    const std::int64_t tokens =
+        shape.tokens.empty() ? 40 + 7 * r : shape.tokens[static_cast<std::size_t>(r) % shape.tokens.size()];
     bench.tokens = std::max(bench.tokens, tokens);
-    bench.decisions.push_back(generate(model, bench.experts, bench.topk, tokens, context.flags.seed, static_cast<std::uint64_t>(r)));
+    bench.decisions.push_back(generate(model, bench.experts, bench.topk, tokens, context.flags.seed,
+                                       static_cast<std::uint64_t>(r)));
     bench.rows.push_back(rows_per_rank(bench.decisions.back(), bench.first_expert));
   }
   return bench;

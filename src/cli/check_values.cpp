@@ -1,9 +1,9 @@
 // Promises V1 to V7: values.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
@@ -55,7 +55,8 @@ void combine_adds_in_one_order(CheckContext& context) {
 
 void quantised_rows(CheckContext& context) {
   exchange_shape(context, {.hidden = 320, .quantise = true});
-  exchange_shape(context, {.hidden = 256, .dtype = DataType::fp32, .layout = Layout::grouped, .quantise = true});
+  exchange_shape(context,
+                 {.hidden = 256, .dtype = DataType::fp32, .layout = Layout::grouped, .quantise = true});
 }
 
 double dot(const TensorView& a, const TensorView& b, double& size) {
@@ -96,7 +97,8 @@ void adjoint(CheckContext& context) {
   double scale = 0;
   for (const double part : context.gather(there - here)) difference += part;
   for (const double part : context.gather(size)) scale += part;
-  require(std::fabs(difference) <= 1e-6 * scale, fmt::format("<dispatch x, y> and <x, combine y> differ by {:g} of {:g}", difference, scale));
+  require(std::fabs(difference) <= 1e-6 * scale,
+          fmt::format("<dispatch x, y> and <x, combine y> differ by {:g} of {:g}", difference, scale));
 }
 
 void nan_stays_in_its_row(CheckContext& context) {
@@ -118,8 +120,9 @@ void nan_stays_in_its_row(CheckContext& context) {
   home.ready.wait();
   for (std::int64_t i = 0; i < home.rows.elements(); ++i) {
     const bool expected = i == kBad * hidden + 3;
-    require(std::isnan(home.rows.as<float>()[i]) == expected, fmt::format("token {}, element {}: {}", i / hidden, i % hidden,
-                                                                            expected ? "the NaN got lost" : "a NaN of another element came"));
+    require(std::isnan(home.rows.as<float>()[i]) == expected,
+            fmt::format("token {}, element {}: {}", i / hidden, i % hidden,
+                        expected ? "the NaN got lost" : "a NaN of another element came"));
   }
 }
 

@@ -21,7 +21,8 @@ namespace {
 sigset_t tapped_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&set, number);
+  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    sigaddset(&set, number);
   return set;
 }
 
@@ -39,7 +40,8 @@ sigset_t tapped_signals() {
 Children::~Children() {
   signal(SIGKILL);
   for (Child& child : children_) {
-    while (child.running && waitpid(child.pid, &child.status, 0) < 0 && errno == EINTR) {}
+    while (child.running && waitpid(child.pid, &child.status, 0) < 0 && errno == EINTR) {
+    }
   }
 }
 
@@ -62,7 +64,9 @@ std::vector<Child*> Children::reap() {
     // What a rank leaves behind in its group ends with it. While the rank is a zombie, its number cannot
     // have gone to a stranger.
     siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+    if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+      continue;
     if (own_groups_) kill(-child.pid, SIGKILL);
     waitpid(child.pid, &child.status, 0);
     child.running = false;
@@ -91,7 +95,8 @@ SignalTap::SignalTap() {
 }
 
 SignalTap::~SignalTap() {
-  while (next() != 0) {}
+  while (next() != 0) {
+  }
   close(fd_);
   const sigset_t set = tapped_signals();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);

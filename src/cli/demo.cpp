@@ -1,4 +1,6 @@
 // `sluice demo`: a real mixture-of-experts layer across ranks, checked against the same layer in one place.
+#include <fmt/format.h>
+#include <sluice/sluice.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,9 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-
-#include <fmt/format.h>
-#include <sluice/sluice.h>
 
 #include "cli/demo_report.h"
 #include "cli/json.h"
@@ -43,7 +42,8 @@ struct DemoPlan {
   std::int64_t tokens_of(int rank) const { return first_token[rank + 1] - first_token[rank]; }
   std::int64_t max_tokens() const {
     std::int64_t most = 0;
-    for (std::size_t r = 0; r + 1 < first_token.size(); ++r) most = std::max(most, tokens_of(static_cast<int>(r)));
+    for (std::size_t r = 0; r + 1 < first_token.size(); ++r)
+      most = std::max(most, tokens_of(static_cast<int>(r)));
     return most;
   }
   // Decisions for tokens [first, first + count) of the batch.
@@ -56,19 +56,30 @@ struct DemoPlan {
 DemoPlan make_plan(const DemoFlags& flags, int ranks) {
   DemoPlan plan;
   plan.flags = flags;
-  if (flags.hidden % 8 != 0) throw UsageError(fmt::format("--hidden {} is not a multiple of 8 (rows are multiples of 16 bytes)", flags.hidden));
+  if (flags.hidden % 8 != 0)
+    throw UsageError(
+        fmt::format("--hidden {} is not a multiple of 8 (rows are multiples of 16 bytes)", flags.hidden));
   if (!flags.routing.empty()) plan.recorded = read_routing_file(flags.routing);
   const int used = plan.recorded ? std::max(1, experts_used(*plan.recorded)) : 256;
-  plan.shape = {.experts = flags.experts > 0 ? flags.experts : used, .hidden = flags.hidden, .inner = flags.inner, .seed = flags.common.seed};
-  plan.shape.topk = plan.recorded ? plan.recorded->topk : flags.topk > 0 ? flags.topk : std::min(8, plan.shape.experts);
+  plan.shape = {.experts = flags.experts > 0 ? flags.experts : used,
+                .hidden = flags.hidden,
+                .inner = flags.inner,
+                .seed = flags.common.seed};
+  plan.shape.topk = plan.recorded    ? plan.recorded->topk
+                    : flags.topk > 0 ? flags.topk
+                                     : std::min(8, plan.shape.experts);
   if (plan.recorded && plan.shape.experts < used) {
-    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", flags.experts, flags.routing, used - 1));
+    throw UsageError(
+        fmt::format("--experts {}, but {} uses expert {}", flags.experts, flags.routing, used - 1));
   }
   if (plan.recorded && flags.topk > 0 && flags.topk != plan.shape.topk) {
-    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", flags.topk, flags.routing, plan.shape.topk));
+    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", flags.topk, flags.routing,
+                                 plan.shape.topk));
   }
   if (plan.shape.topk > plan.shape.experts) {
-    throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are", plan.shape.topk, plan.shape.experts));
+    throw UsageError(
+        fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
+                    plan.shape.topk, plan.shape.experts));
   }
   if (!plan.recorded) plan.router.emplace(plan.shape);
   plan.first_expert = split_experts(plan.shape.experts, ranks);
@@ -76,14 +87,17 @@ DemoPlan make_plan(const DemoFlags& flags, int ranks) {
   for (int r = 0; r < ranks; ++r) {
     // A recorded file is shared out whole, once, unless --tokens says otherwise.
     const std::int64_t all = plan.recorded ? plan.recorded->tokens() : 0;
-    const std::int64_t share = flags.tokens >= 0 ? flags.tokens : plan.recorded ? all / ranks + (r < all % ranks ? 1 : 0) : 512;
+    const std::int64_t share = flags.tokens >= 0 ? flags.tokens
+                               : plan.recorded   ? all / ranks + (r < all % ranks ? 1 : 0)
+                                                 : 512;
     plan.first_token.push_back(plan.first_token.back() + share);
   }
   return plan;
 }
 
 // What one rank hands in.
-Json rank_result(const DispatchResult& sent, const std::vector<double>& stage_us, const CombineResult& home, std::int64_t tokens, int hidden) {
+Json rank_result(const DispatchResult& sent, const std::vector<double>& stage_us, const CombineResult& home,
+                 std::int64_t tokens, int hidden) {
   Json result;
   result["stage_us"] = stage_us;
   result["per_source"] = sent.host.per_source;
@@ -113,19 +127,22 @@ std::map<int, Expert> load_experts(const DemoPlan& plan, int rank, const Dispatc
   std::map<int, Expert> experts;
   for (std::size_t e = 0; e < sent.host.per_expert.size(); ++e) {
     const int local = static_cast<int>(e);
-    if (sent.host.per_expert[e] > 0) experts.emplace(local, Expert(plan.shape, plan.first_expert[rank] + local));
+    if (sent.host.per_expert[e] > 0)
+      experts.emplace(local, Expert(plan.shape, plan.first_expert[rank] + local));
   }
   return experts;
 }
 
 // Every local expert over its rows.
-void run_experts(const std::map<int, Expert>& experts, std::int64_t hidden, const DispatchResult& sent, const TensorView& done) {
+void run_experts(const std::map<int, Expert>& experts, std::int64_t hidden, const DispatchResult& sent,
+                 const TensorView& done) {
   const std::uint16_t* in = sent.rows.as<std::uint16_t>();
   std::uint16_t* out = done.as<std::uint16_t>();
   const std::int64_t* offsets = sent.offsets.as<std::int64_t>();
   for (const auto& [local, expert] : experts) {
     const std::int64_t end = offsets[local] + sent.host.per_expert[local];
-    for (std::int64_t row = offsets[local]; row < end; ++row) expert.forward(in + row * hidden, out + row * hidden);
+    for (std::int64_t row = offsets[local]; row < end; ++row)
+      expert.forward(in + row * hidden, out + row * hidden);
   }
 }
 
@@ -157,7 +174,8 @@ std::string demo_rank(const DemoPlan& plan, RankContext& context) {
   });
   const auto experts = load_experts(plan, context.rank, sent);
   // Arena memory, so that combine can read the rows where they are.
-  const TensorView done = sent.host.rows > 0 ? comm.allocate(sent.host.rows, hidden * 2) : TensorView(nullptr, DataType::bf16, 0, hidden);
+  const TensorView done = sent.host.rows > 0 ? comm.allocate(sent.host.rows, hidden * 2)
+                                             : TensorView(nullptr, DataType::bf16, 0, hidden);
   stage([&] { run_experts(experts, hidden, sent, done); });
   CombineArgs back;
   back.rows = done;
@@ -228,16 +246,28 @@ int run_demo(const DemoFlags& flags) {
 
 Command add_demo(CLI::App& program) {
   auto flags = std::make_shared<DemoFlags>();
-  CLI::App* app = program.add_subcommand("demo", "Run a real mixture-of-experts layer across ranks and check it against the same layer in one place");
+  CLI::App* app = program.add_subcommand(
+      "demo",
+      "Run a real mixture-of-experts layer across ranks and check it against the same layer in one place");
   add_common_flags(*app, flags->common);
-  app->add_option("--routing", flags->routing, "Recorded router decisions, CSV or CSV.gz: token,expert0..,weight0.. [a DeepSeek-V3-like gate]")
+  app->add_option(
+         "--routing", flags->routing,
+         "Recorded router decisions, CSV or CSV.gz: token,expert0..,weight0.. [a DeepSeek-V3-like gate]")
       ->type_name("FILE");
-  app->add_option("--tokens", flags->tokens, "Tokens of each rank [512; with --routing the file's, shared out]")
+  app->add_option("--tokens", flags->tokens,
+                  "Tokens of each rank [512; with --routing the file's, shared out]")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
-  app->add_option("--experts", flags->experts, "Experts in all [256; with --routing the file's largest id + 1]")->check(CLI::Range(1, limits::experts));
-  app->add_option("--topk", flags->topk, "Experts per token [8; with --routing the file's]")->check(CLI::Range(1, limits::topk));
-  app->add_option("--hidden", flags->hidden, "Elements of a token's row")->check(CLI::Range(8, 32768))->capture_default_str();
-  app->add_option("--inner", flags->inner, "Inner elements of each expert's feed-forward")->check(CLI::Range(1, 32768))->capture_default_str();
+  app->add_option("--experts", flags->experts,
+                  "Experts in all [256; with --routing the file's largest id + 1]")
+      ->check(CLI::Range(1, limits::experts));
+  app->add_option("--topk", flags->topk, "Experts per token [8; with --routing the file's]")
+      ->check(CLI::Range(1, limits::topk));
+  app->add_option("--hidden", flags->hidden, "Elements of a token's row")
+      ->check(CLI::Range(8, 32768))
+      ->capture_default_str();
+  app->add_option("--inner", flags->inner, "Inner elements of each expert's feed-forward")
+      ->check(CLI::Range(1, 32768))
+      ->capture_default_str();
   return {app, [flags] { return run_demo(*flags); }};
 }
 

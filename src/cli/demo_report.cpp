@@ -1,10 +1,10 @@
 #include "cli/demo_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include <fmt/format.h>
 
 namespace sluice::cli {
 namespace {
@@ -19,7 +19,8 @@ std::int64_t largest(const std::vector<std::int64_t>& values) {
 
 // Eighths of a character, so that small differences show.
 std::string bar(double value, double most) {
-  constexpr const char* eighths[] = {"", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589"};
+  constexpr const char* eighths[] = {"",       "\u258f", "\u258e", "\u258d",
+                                     "\u258c", "\u258b", "\u258a", "\u2589"};
   const int units = most > 0 ? static_cast<int>(std::lround(value / most * kBarWidth * 8)) : 0;
   std::string text;
   for (int i = 0; i < units / 8; ++i) text += "\u2588";
@@ -41,11 +42,14 @@ void print_rank_loads(const DemoReport& report) {
   std::vector<std::int64_t> loads(report.rows.size(), 0);
   for (std::size_t r = 0; r < loads.size(); ++r) {
     const auto begin = report.rows_per_expert.begin();
-    loads[r] = std::accumulate(begin + report.first_expert[r], begin + report.first_expert[r + 1], std::int64_t{0});
+    loads[r] =
+        std::accumulate(begin + report.first_expert[r], begin + report.first_expert[r + 1], std::int64_t{0});
   }
-  fmt::print("\nLoad per rank, (token, expert) pairs; fullest {:.2f} x the mean:\n\n", skew_of(loads).max_over_mean);
+  fmt::print("\nLoad per rank, (token, expert) pairs; fullest {:.2f} x the mean:\n\n",
+             skew_of(loads).max_over_mean);
   for (std::size_t r = 0; r < loads.size(); ++r) {
-    fmt::print("  {:>4} {:>8}  {}\n", fmt::format("r{}", r), loads[r], bar(static_cast<double>(loads[r]), static_cast<double>(largest(loads))));
+    fmt::print("  {:>4} {:>8}  {}\n", fmt::format("r{}", r), loads[r],
+               bar(static_cast<double>(loads[r]), static_cast<double>(largest(loads))));
   }
 }
 
@@ -53,13 +57,17 @@ void print_rank_loads(const DemoReport& report) {
 void print_expert_loads(const std::vector<std::int64_t>& loads) {
   const Skew skew = skew_of(loads);
   const auto busiest = std::max_element(loads.begin(), loads.end());
-  fmt::print("\nLoad per expert; busiest is expert {} with {} rows, {:.2f} x the mean; entropy {:.2f} of {:.2f} bits:\n\n",
-             busiest - loads.begin(), *busiest, skew.max_over_mean, skew.entropy_bits, std::log2(static_cast<double>(loads.size())));
+  fmt::print(
+      "\nLoad per expert; busiest is expert {} with {} rows, {:.2f} x the mean; entropy {:.2f} of {:.2f} "
+      "bits:\n\n",
+      busiest - loads.begin(), *busiest, skew.max_over_mean, skew.entropy_bits,
+      std::log2(static_cast<double>(loads.size())));
   const std::size_t step = (loads.size() + kExpertLines - 1) / kExpertLines;
   std::vector<double> means;
   for (std::size_t e = 0; e < loads.size(); e += step) {
     const std::size_t end = std::min(loads.size(), e + step);
-    const auto sum = std::accumulate(loads.begin() + static_cast<std::ptrdiff_t>(e), loads.begin() + static_cast<std::ptrdiff_t>(end), std::int64_t{0});
+    const auto sum = std::accumulate(loads.begin() + static_cast<std::ptrdiff_t>(e),
+                                     loads.begin() + static_cast<std::ptrdiff_t>(end), std::int64_t{0});
     means.push_back(static_cast<double>(sum) / static_cast<double>(end - e));
   }
   const double most = *std::max_element(means.begin(), means.end());
@@ -84,24 +92,31 @@ Json demo_record(const DemoReport& report) {
   record["rows"] = report.rows;
   record["rows_per_expert"] = report.rows_per_expert;
   for (std::size_t i = 0; i < kStages.size(); ++i) record["stage_us"][kStages[i]] = report.stage_us[i];
-  record["max_error"] = std::isfinite(report.comparison.max_error) ? Json(report.comparison.max_error) : Json(nullptr);
+  record["max_error"] =
+      std::isfinite(report.comparison.max_error) ? Json(report.comparison.max_error) : Json(nullptr);
   record["tolerance"] = report.comparison.tolerance;
   return record;
 }
 
 void print_demo(const DemoReport& report) {
-  fmt::print("A mixture-of-experts layer: {} ranks as {}, {} tokens each, top-{} of {} experts, {} elements per token.\n",
-             report.rows.size(), name_of(report.launch), report.tokens, report.shape.topk, report.shape.experts, report.shape.hidden);
-  fmt::print("Router: {}.\n", report.routing.empty() ? "sigmoid scores, groups of experts, as DeepSeek-V3" : "decisions recorded in " + report.routing);
+  fmt::print(
+      "A mixture-of-experts layer: {} ranks as {}, {} tokens each, top-{} of {} experts, {} elements per "
+      "token.\n",
+      report.rows.size(), name_of(report.launch), report.tokens, report.shape.topk, report.shape.experts,
+      report.shape.hidden);
+  fmt::print("Router: {}.\n", report.routing.empty() ? "sigmoid scores, groups of experts, as DeepSeek-V3"
+                                                     : "decisions recorded in " + report.routing);
   print_matrix(report.rows);
   print_rank_loads(report);
   print_expert_loads(report.rows_per_expert);
   fmt::print("\nTime of each stage, slowest rank:\n\n");
   const double most = *std::max_element(report.stage_us.begin(), report.stage_us.end());
   for (std::size_t i = 0; i < kStages.size(); ++i) {
-    fmt::print("  {:>9} {:>8.2f} ms  {}\n", kStages[i], report.stage_us[i] / 1000, bar(report.stage_us[i], most));
+    fmt::print("  {:>9} {:>8.2f} ms  {}\n", kStages[i], report.stage_us[i] / 1000,
+               bar(report.stage_us[i], most));
   }
-  fmt::print("\nLargest error against the dense layer in FP64: {:.3g}, tolerance {:.3g}.\n", report.comparison.max_error, report.comparison.tolerance);
+  fmt::print("\nLargest error against the dense layer in FP64: {:.3g}, tolerance {:.3g}.\n",
+             report.comparison.max_error, report.comparison.tolerance);
   if (!report.counts_right) fmt::print("The rows that arrived are not the rows that the router sent.\n");
   if (report.comparison.wrong > 0) fmt::print("{} values are wrong.\n", report.comparison.wrong);
   fmt::print("Verdict: {}.\n", report.ok() ? "ok" : "WRONG");

@@ -16,13 +16,13 @@ struct DemoReport {
   LayerShape shape;
   std::int64_t tokens = 0;  // of the rank with most
   std::vector<int> first_expert;
-  std::string routing;      // file, or empty
+  std::string routing;  // file, or empty
   Launch launch = Launch::threads;
 
   std::vector<std::vector<std::int64_t>> rows;  // [from][to]
   std::vector<std::int64_t> rows_per_expert;
-  std::array<double, 4> stage_us{};             // gate, dispatch, experts, combine: the slowest rank's
-  bool counts_right = true;                     // of rows and rows_per_expert, against the decisions
+  std::array<double, 4> stage_us{};  // gate, dispatch, experts, combine: the slowest rank's
+  bool counts_right = true;          // of rows and rows_per_expert, against the decisions
   Comparison comparison;
 
   bool ok() const { return counts_right && comparison.ok; }

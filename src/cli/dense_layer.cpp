@@ -37,7 +37,8 @@ ByExpert choices_by_expert(const Batch& batch, std::int64_t first, std::int64_t 
   for (std::int64_t t = 0; t < count; ++t) {
     for (int j = 0; j < topk; ++j) {
       const auto at = static_cast<std::size_t>((first + t) * topk + j);
-      if (batch.decisions.ids[at] >= 0) chosen[batch.decisions.ids[at]].emplace_back(t, batch.decisions.weights[at]);
+      if (batch.decisions.ids[at] >= 0)
+        chosen[batch.decisions.ids[at]].emplace_back(t, batch.decisions.weights[at]);
     }
   }
   return chosen;
@@ -49,7 +50,8 @@ void add_expert(const Batch& batch, int id, std::int64_t first, const ByExpert& 
   std::vector<double> y(hidden);
   std::vector<double> error(hidden);
   for (const auto& [token, weight] : chosen[id]) {
-    expert.exact(batch.tokens.data() + static_cast<std::size_t>(first + token) * hidden, y.data(), error.data());
+    expert.exact(batch.tokens.data() + static_cast<std::size_t>(first + token) * hidden, y.data(),
+                 error.data());
     const double w = static_cast<double>(weight);
     const std::size_t at = static_cast<std::size_t>(token) * hidden;
     for (std::size_t h = 0; h < hidden; ++h) {
@@ -102,7 +104,8 @@ Comparison compare_block(const Batch& batch, std::int64_t first, std::int64_t co
   Comparison result;
   const double n = batch.decisions.topk;
   for (std::size_t i = 0; i < sums.exact.size(); ++i) {
-    const double got = static_cast<double>(from_bf16(batch.outputs[static_cast<std::size_t>(first) * hidden + i]));
+    const double got =
+        static_cast<double>(from_bf16(batch.outputs[static_cast<std::size_t>(first) * hidden + i]));
     const double tolerance = kUnit * std::fabs(sums.exact[i]) + (n + 2) * 0x1p-24 * sums.absolute[i] +
                              kUnit * sums.partials[i] + 0x1p-134 + sums.rows_error[i];
     merge(result, std::fabs(got - sums.exact[i]), tolerance);
@@ -137,7 +140,8 @@ Comparison compare_with_dense(const LayerShape& shape, const std::vector<int>& f
     }
   };
   std::vector<std::jthread> helpers;
-  const auto cores = std::min<std::int64_t>(std::thread::hardware_concurrency(), (count + kBlock - 1) / kBlock);
+  const auto cores =
+      std::min<std::int64_t>(std::thread::hardware_concurrency(), (count + kBlock - 1) / kBlock);
   for (std::int64_t i = 1; i < cores; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();

@@ -5,13 +5,16 @@
 namespace sluice::cli {
 
 Exchange::Exchange(const BenchCase& bench, int rank)
-    : bench_(bench), rank_(rank), tokens_(bench.decisions[rank].tokens()),
+    : bench_(bench),
+      rank_(rank),
+      tokens_(bench.decisions[rank].tokens()),
       rows_(static_cast<std::size_t>(tokens_ * bench.flags.shape.hidden * size_of(bench.flags.shape.dtype))) {
   const std::int64_t hidden = bench.flags.shape.hidden;
   const std::int64_t bytes = hidden * size_of(bench.flags.shape.dtype);
   for (std::int64_t t = 0; t < tokens_; ++t) {
     fill_row(rows_.data() + t * bytes, bench.flags.shape.dtype, hidden, sent_key(bench, rank, t));
-    for (std::int64_t g = 0; bench.sends_scales() && g < bench.scale_groups(); ++g) scales_.push_back(sent_scale(t, g));
+    for (std::int64_t g = 0; bench.sends_scales() && g < bench.scale_groups(); ++g)
+      scales_.push_back(sent_scale(t, g));
   }
 }
 
@@ -20,7 +23,8 @@ DispatchArgs Exchange::dispatch_args() const {
   const Decisions& mine = bench_.decisions[rank_];
   DispatchArgs args;
   args.rows = ConstTensorView(rows_.data(), shape.dtype, tokens_, shape.hidden);
-  if (bench_.sends_scales()) args.scales = ConstTensorView(scales_.data(), DataType::fp32, tokens_, bench_.scale_groups());
+  if (bench_.sends_scales())
+    args.scales = ConstTensorView(scales_.data(), DataType::fp32, tokens_, bench_.scale_groups());
   args.expert_ids = ConstTensorView(mine.ids.data(), DataType::int32, tokens_, bench_.topk);
   args.weights = ConstTensorView(mine.weights.data(), DataType::fp32, tokens_, bench_.topk);
   args.layout = shape.layout;

@@ -1,9 +1,9 @@
 // One rank's side of a case: the rows that it sends and the arguments of its calls.
 #pragma once
 
-#include <vector>
-
 #include <sluice/communicator.h>
+
+#include <vector>
 
 #include "cli/bench_case.h"
 #include "cli/buffer.h"

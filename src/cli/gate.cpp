@@ -13,9 +13,8 @@ namespace {
 std::vector<int> best_of(const std::vector<float>& values, int count) {
   std::vector<int> order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int a, int b) {
-    return values[a] != values[b] ? values[a] > values[b] : a < b;
-  });
+  std::partial_sort(order.begin(), order.begin() + count, order.end(),
+                    [&](int a, int b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
   order.resize(static_cast<std::size_t>(count));
   return order;
 }
@@ -51,7 +50,8 @@ void choose_experts(const GateShape& shape, const float* logits, std::int32_t* i
   for (int e = 0; e < shape.experts; ++e) scores[e] = 1.0F / (1.0F + std::exp(-logits[e]));
   const int group_size = shape.experts / shape.groups;
   std::vector<float> group_scores(static_cast<std::size_t>(shape.groups));
-  for (int g = 0; g < shape.groups; ++g) group_scores[g] = group_score(scores.data() + g * group_size, group_size);
+  for (int g = 0; g < shape.groups; ++g)
+    group_scores[g] = group_score(scores.data() + g * group_size, group_size);
   std::vector<float> open(scores.size(), -1.0F);
   for (const int g : best_of(group_scores, shape.groups_kept)) {
     std::copy_n(scores.begin() + g * group_size, group_size, open.begin() + g * group_size);

@@ -1,12 +1,11 @@
 // `sluice info`: what this library can do on this machine, and what memory a communicator takes.
+#include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <hwloc.h>
+#include <sluice/sluice.h>
 
 #include <algorithm>
 #include <memory>
-
-#include <fmt/format.h>
-#include <sluice/sluice.h>
 
 #include "cli/bench_case.h"
 #include "cli/json.h"
@@ -45,28 +44,38 @@ Json environment_record() {
 }
 
 Json limits_record() {
-  return {{"ranks_per_node", limits::ranks_per_node}, {"ranks", limits::ranks},
-          {"topk", limits::topk},                     {"experts", limits::experts},
-          {"channels", limits::channels},             {"row_bytes", limits::row_bytes},
-          {"row_bytes_multiple", limits::row_bytes_multiple}, {"scale_bytes", limits::scale_bytes},
-          {"scale_bytes_multiple", limits::scale_bytes_multiple}, {"max_tokens", limits::max_tokens}};
+  return {{"ranks_per_node", limits::ranks_per_node},
+          {"ranks", limits::ranks},
+          {"topk", limits::topk},
+          {"experts", limits::experts},
+          {"channels", limits::channels},
+          {"row_bytes", limits::row_bytes},
+          {"row_bytes_multiple", limits::row_bytes_multiple},
+          {"scale_bytes", limits::scale_bytes},
+          {"scale_bytes_multiple", limits::scale_bytes_multiple},
+          {"max_tokens", limits::max_tokens}};
 }
 
 Json versions_record() {
   const unsigned hwloc = hwloc_get_api_version();
-  return {{"sluice", version()},
-          {"headers", fmt::format("{}.{}.{}", SLUICE_VERSION_MAJOR, SLUICE_VERSION_MINOR, SLUICE_VERSION_PATCH)},
-          {"compiler", __VERSION__},
-          {"libc", gnu_get_libc_version()},
-          {"hwloc", fmt::format("{}.{}.{}", hwloc >> 16, (hwloc >> 8) & 255, hwloc & 255)},
-          {"cuda", nullptr},
-          {"driver", nullptr}};
+  return {
+      {"sluice", version()},
+      {"headers", fmt::format("{}.{}.{}", SLUICE_VERSION_MAJOR, SLUICE_VERSION_MINOR, SLUICE_VERSION_PATCH)},
+      {"compiler", __VERSION__},
+      {"libc", gnu_get_libc_version()},
+      {"hwloc", fmt::format("{}.{}.{}", hwloc >> 16, (hwloc >> 8) & 255, hwloc & 255)},
+      {"cuda", nullptr},
+      {"driver", nullptr}};
 }
 
 Json transports_record() {
   Json list = Json::array();
-  list.push_back({{"name", "shared memory"}, {"usable", true}, {"reason", nullptr}, {"reach", "ranks of one machine"}});
-  list.push_back({{"name", "libfabric"}, {"usable", false}, {"reason", "more than one node is not supported yet"}, {"reach", "between machines"}});
+  list.push_back(
+      {{"name", "shared memory"}, {"usable", true}, {"reason", nullptr}, {"reach", "ranks of one machine"}});
+  list.push_back({{"name", "libfabric"},
+                  {"usable", false},
+                  {"reason", "more than one node is not supported yet"},
+                  {"reach", "between machines"}});
   return list;
 }
 
@@ -84,20 +93,26 @@ Json info_record() {
     if (engine.usable && record["await_form"].is_null()) record["await_form"] = engine.await_form;
   }
   const Machine machine = this_machine();
-  record["machine"] = {{"cpu", machine.cpu}, {"cores", machine.cores}, {"numa_nodes", machine.numa_nodes}, {"os", machine.os}};
+  record["machine"] = {
+      {"cpu", machine.cpu}, {"cores", machine.cores}, {"numa_nodes", machine.numa_nodes}, {"os", machine.os}};
   return record;
 }
 
-std::string text_of(const Json& value) { return value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text_of(const Json& value) {
+  return value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 void print_info(const Json& record) {
   fmt::print("Sluice {}\n\nMachine\n", text_of(record["version"]));
-  for (const auto& [name, value] : record["machine"].items()) fmt::print("  {:<22} {}\n", name, text_of(value));
+  for (const auto& [name, value] : record["machine"].items())
+    fmt::print("  {:<22} {}\n", name, text_of(value));
   fmt::print("\nEngines\n");
   for (const auto& engine : record["engines"]) {
     const bool usable = engine["usable"];
     fmt::print("  {:<22} {}\n", text_of(engine["name"]),
-               usable ? fmt::format("usable; waits by {}; {}", text_of(engine["await_form"]), text_of(engine["detail"])) : "not usable: " + text_of(engine["reason"]));
+               usable ? fmt::format("usable; waits by {}; {}", text_of(engine["await_form"]),
+                                    text_of(engine["detail"]))
+                      : "not usable: " + text_of(engine["reason"]));
   }
   fmt::print("\nGPUs\n  none in use\n\nTransports\n");
   for (const auto& transport : record["transports"]) {
@@ -105,20 +120,25 @@ void print_info(const Json& record) {
                transport["usable"].get<bool>() ? "" : "; " + text_of(transport["reason"]));
   }
   fmt::print("\nLimits\n");
-  for (const auto& [name, value] : record["limits"].items()) fmt::print("  {:<22} {}\n", name, text_of(value));
+  for (const auto& [name, value] : record["limits"].items())
+    fmt::print("  {:<22} {}\n", name, text_of(value));
   fmt::print("\nEnvironment variables\n");
   for (const auto& variable : record["environment"]) {
-    fmt::print("  {} = {} (default: {})\n      {}\n", text_of(variable["name"]), variable["value"].is_null() ? "not set" : text_of(variable["value"]),
+    fmt::print("  {} = {} (default: {})\n      {}\n", text_of(variable["name"]),
+               variable["value"].is_null() ? "not set" : text_of(variable["value"]),
                text_of(variable["default"]), text_of(variable["meaning"]));
   }
   fmt::print("\nVersions\n");
-  for (const auto& [name, value] : record["versions"].items()) fmt::print("  {:<22} {}\n", name, text_of(value));
+  for (const auto& [name, value] : record["versions"].items())
+    fmt::print("  {:<22} {}\n", name, text_of(value));
 }
 
 void print_size(const Json& record) {
   fmt::print("Memory of each rank's communicator, bytes:\n");
-  for (const auto& [name, value] : record["terms"].items()) fmt::print("  {:<34} {:>16}\n", name, value.get<std::int64_t>());
-  fmt::print("  {:<34} {:>16}\n  {:<34} {:>16}\n", "window", record["window_bytes"].get<std::int64_t>(), "of which arena", record["arena_bytes"].get<std::int64_t>());
+  for (const auto& [name, value] : record["terms"].items())
+    fmt::print("  {:<34} {:>16}\n", name, value.get<std::int64_t>());
+  fmt::print("  {:<34} {:>16}\n  {:<34} {:>16}\n", "window", record["window_bytes"].get<std::int64_t>(),
+             "of which arena", record["arena_bytes"].get<std::int64_t>());
 }
 
 int run_size(const BenchFlags& flags) {
@@ -148,8 +168,10 @@ int run_info(const InfoFlags& flags) {
 
 Command add_info(CLI::App& program) {
   auto flags = std::make_shared<InfoFlags>();
-  CLI::App* app = program.add_subcommand("info", "Engines, limits and environment of this machine; with --size the memory of a communicator");
-  app->add_flag("--size", flags->size, "Print the memory that a communicator of the shape of bench's flags takes on each rank");
+  CLI::App* app = program.add_subcommand(
+      "info", "Engines, limits and environment of this machine; with --size the memory of a communicator");
+  app->add_flag("--size", flags->size,
+                "Print the memory that a communicator of the shape of bench's flags takes on each rank");
   add_bench_flags(*app, flags->bench);
   return {app, [flags] { return run_info(*flags); }};
 }

@@ -1,8 +1,8 @@
 #include "cli/json.h"
 
-#include <cstdio>
-
 #include <sluice/version.h>
+
+#include <cstdio>
 
 namespace sluice::cli {
 namespace {

@@ -1,9 +1,8 @@
 // The JSON lines of the program.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "cli/launch.h"
 

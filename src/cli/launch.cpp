@@ -1,12 +1,11 @@
 #include "cli/launch.h"
 
 #include <fmt/format.h>
+#include <sluice/errors.h>
 
 #include <algorithm>
 #include <exception>
 #include <thread>
-
-#include <sluice/errors.h>
 
 #include "cli/launch_processes.h"
 #include "cli/shared_block.h"
@@ -28,7 +27,8 @@ std::vector<std::string> run_threads(const RankFunction& function, int ranks, Sh
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
-        RankContext context{std::move(groups[r]), r, ranks, Launch::threads, shared.data(), shared.bytes(), nullptr};
+        RankContext context{std::move(groups[r]), r,      ranks, Launch::threads, shared.data(),
+                            shared.bytes(),       nullptr};
         results[r] = function(context);
       } catch (...) {
         failures[r] = current_failure(r);
@@ -50,7 +50,8 @@ std::vector<std::string> gather_results(const Group& group, const std::string& m
     bool more = false;
     for (std::size_t r = 0; r < pieces.size(); ++r) {
       more = more || pieces[r].size() == kPiece;
-      if (group.rank() == 0) results[r].append(reinterpret_cast<const char*>(pieces[r].data()), pieces[r].size());
+      if (group.rank() == 0)
+        results[r].append(reinterpret_cast<const char*>(pieces[r].data()), pieces[r].size());
     }
     if (!more) return group.rank() == 0 ? results : std::vector<std::string>{};
   }
@@ -79,21 +80,25 @@ Failure current_failure(int rank) {
   }
 }
 
-Launcher::Launcher(Launch launch, int ranks, int fallback) : launch_(launch), ranks_(ranks > 0 ? ranks : fallback) {
+Launcher::Launcher(Launch launch, int ranks, int fallback)
+    : launch_(launch), ranks_(ranks > 0 ? ranks : fallback) {
   if (launch != Launch::env) return;
   env_group_ = Group::from_environment();
   ranks_ = env_group_.size();
   if (ranks > 0 && ranks != ranks_) {
-    throw ArgumentError(fmt::format("--ranks {} on rank {}, but the environment says {} ranks; leave --ranks out with --launch env",
-                                    ranks, env_group_.rank(), ranks_),
-                        env_group_.rank());
+    throw ArgumentError(
+        fmt::format(
+            "--ranks {} on rank {}, but the environment says {} ranks; leave --ranks out with --launch env",
+            ranks, env_group_.rank(), ranks_),
+        env_group_.rank());
   }
 }
 
 std::vector<std::string> Launcher::run(const RankFunction& function, std::size_t shared_bytes) {
   if (launch_ == Launch::env) {
     const SharedBlock shared(shared_bytes, env_group_);
-    RankContext context{env_group_, env_group_.rank(), ranks_, launch_, shared.data(), shared.bytes(), nullptr};
+    RankContext context{env_group_,    env_group_.rank(), ranks_, launch_,
+                        shared.data(), shared.bytes(),    nullptr};
     return gather_results(env_group_, function(context));
   }
   SharedBlock shared(shared_bytes);
@@ -103,7 +108,8 @@ std::vector<std::string> Launcher::run(const RankFunction& function, std::size_t
   const std::optional<Failure>* nearest = nullptr;
   for (const auto& failure : failures) {
     if (!failure) continue;
-    if (nearest == nullptr || distance_from_cause(*failure) < distance_from_cause(**nearest)) nearest = &failure;
+    if (nearest == nullptr || distance_from_cause(*failure) < distance_from_cause(**nearest))
+      nearest = &failure;
   }
   if (nearest != nullptr) throw LaunchError(**nearest);
   return results;

@@ -2,14 +2,14 @@
 // of a job that something else has started.
 #pragma once
 
+#include <sluice/group.h>
+
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <sluice/group.h>
 
 namespace sluice::cli {
 
@@ -19,9 +19,9 @@ const char* name_of(Launch launch);
 
 // Why a rank did not finish.
 struct Failure {
-  std::string kind;     // class of the error: "PeerError", "Killed", ...
+  std::string kind;  // class of the error: "PeerError", "Killed", ...
   std::string message;
-  int rank = -1;        // -1: not one rank's
+  int rank = -1;  // -1: not one rank's
 };
 
 class LaunchError : public std::runtime_error {

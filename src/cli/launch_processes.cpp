@@ -12,9 +12,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
-
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/children.h"
 
@@ -35,7 +34,8 @@ class Pipe {
     read_ = ends[0];
     write_ = ends[1];
   }
-  Pipe(Pipe&& other) noexcept : read_(std::exchange(other.read_, -1)), write_(std::exchange(other.write_, -1)) {}
+  Pipe(Pipe&& other) noexcept
+      : read_(std::exchange(other.read_, -1)), write_(std::exchange(other.write_, -1)) {}
   Pipe& operator=(Pipe&&) = delete;
   ~Pipe() {
     close_reader();
@@ -80,7 +80,8 @@ int rank_main(const RankFunction& function, int rank, int ranks, int port, Share
     set_environment(rank, ranks, port);
     std::string result;
     {
-      RankContext context{Group::from_environment(), rank, ranks, Launch::processes, shared.data(), shared.bytes(), nullptr};
+      RankContext context{
+          Group::from_environment(), rank, ranks, Launch::processes, shared.data(), shared.bytes(), nullptr};
       context.leave = [out](const std::string& last) {
         send_message(out, 'R', last);
         _exit(0);
@@ -90,7 +91,8 @@ int rank_main(const RankFunction& function, int rank, int ranks, int port, Share
     send_message(out, 'R', result);
   } catch (...) {
     const Failure failure = current_failure(rank);
-    const nlohmann::json object = {{"kind", failure.kind}, {"message", failure.message}, {"rank", failure.rank}};
+    const nlohmann::json object = {
+        {"kind", failure.kind}, {"message", failure.message}, {"rank", failure.rank}};
     send_message(out, 'E', object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return 0;
@@ -98,18 +100,24 @@ int rank_main(const RankFunction& function, int rank, int ranks, int port, Share
 
 std::optional<Failure> failure_of(const Child& child, const std::string& message, bool ended_by_us) {
   if (ended_by_us && WIFSIGNALED(child.status) && WTERMSIG(child.status) == SIGKILL) {
-    return Failure{"PeerError", fmt::format("the process of rank {} did not end within {} s of the first failure", child.rank, kGrace.count()),
+    return Failure{"PeerError",
+                   fmt::format("the process of rank {} did not end within {} s of the first failure",
+                               child.rank, kGrace.count()),
                    child.rank};
   }
   if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != 0) {
-    return Failure{"Killed", fmt::format("the process of rank {} {}", child.rank, describe_status(child.status)), child.rank};
+    return Failure{"Killed",
+                   fmt::format("the process of rank {} {}", child.rank, describe_status(child.status)),
+                   child.rank};
   }
   if (message.starts_with('R')) return std::nullopt;
   const auto object = nlohmann::json::parse(message.empty() ? "" : message.substr(1), nullptr, false);
   if (!object.is_object()) {
-    return Failure{"Killed", fmt::format("the process of rank {} ended without a result", child.rank), child.rank};
+    return Failure{"Killed", fmt::format("the process of rank {} ended without a result", child.rank),
+                   child.rank};
   }
-  return Failure{object.value("kind", "SystemError"), object.value("message", ""), object.value("rank", child.rank)};
+  return Failure{object.value("kind", "SystemError"), object.value("message", ""),
+                 object.value("rank", child.rank)};
 }
 
 // The parent's side: collects messages until every pipe has ended and every child is gone.

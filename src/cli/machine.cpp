@@ -53,7 +53,8 @@ Machine this_machine() {
   utsname system{};
   uname(&system);
   const std::string distribution = field_of("/etc/os-release", "PRETTY_NAME", '=');
-  machine.os = fmt::format("{}{}{} {}", distribution, distribution.empty() ? "" : ", ", system.sysname, system.release);
+  machine.os = fmt::format("{}{}{} {}", distribution, distribution.empty() ? "" : ", ", system.sysname,
+                           system.release);
   return machine;
 }
 

@@ -1,12 +1,11 @@
 // sluice: the command-line program.
+#include <fmt/format.h>
 #include <signal.h>
+#include <sluice/version.h>
 
 #include <cstdio>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
-#include <sluice/version.h>
 
 #include "cli/json.h"
 #include "cli/run.h"
@@ -49,11 +48,13 @@ int run_command(const Command& command, bool json) {
 int program(int argc, char** argv) {
   remember_command(argc, argv);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (!arguments.empty() && arguments.front() == "run") return run_main({arguments.begin() + 1, arguments.end()});
-  CLI::App app("Sluice: tokens of a mixture-of-experts layer to the ranks of their experts, and back.", "sluice");
+  if (!arguments.empty() && arguments.front() == "run")
+    return run_main({arguments.begin() + 1, arguments.end()});
+  CLI::App app("Sluice: tokens of a mixture-of-experts layer to the ranks of their experts, and back.",
+               "sluice");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("sluice ") + version());
-  const std::vector<Command> commands{add_demo(app),  add_bench(app), add_check(app),
+  const std::vector<Command> commands{add_demo(app), add_bench(app), add_check(app),
                                       add_info(app), add_run(app),   add_routing(app)};
   const bool json = wants_json(arguments);
   try {
@@ -62,7 +63,8 @@ int program(int argc, char** argv) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     const auto chosen = app.get_subcommands();
-    return report_bad_usage(chosen.empty() ? "" : chosen.front()->get_name(), usage_sentence(app, error, arguments), json);
+    return report_bad_usage(chosen.empty() ? "" : chosen.front()->get_name(),
+                            usage_sentence(app, error, arguments), json);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return run_command(command, json);

@@ -116,7 +116,8 @@ void Expert::exact(const std::uint16_t* in, double* out, double* error) const {
   const double unit = (hidden_ + 16) * 0x1p-24;
   for (int f = 0; f < inner_; ++f) {
     const double silu = g[f] / (1.0 + std::exp(-g[f]));
-    const double moved = unit * length * (1.1 * gate_norm_[f] * std::fabs(u[f]) + std::fabs(silu) * up_norm_[f]);
+    const double moved =
+        unit * length * (1.1 * gate_norm_[f] * std::fabs(u[f]) + std::fabs(silu) * up_norm_[f]);
     g[f] = silu * u[f];
     u[f] = moved + (inner_ + 16) * 0x1p-24 * std::fabs(g[f]);
   }

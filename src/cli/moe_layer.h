@@ -46,9 +46,9 @@ class Expert {
  private:
   int hidden_;
   int inner_;
-  std::vector<float> gate_;  // [hidden, inner]
-  std::vector<float> up_;    // [hidden, inner]
-  std::vector<float> down_;  // [inner, hidden]
+  std::vector<float> gate_;        // [hidden, inner]
+  std::vector<float> up_;          // [hidden, inner]
+  std::vector<float> down_;        // [inner, hidden]
   std::vector<double> gate_norm_;  // [inner]: length of each column
   std::vector<double> up_norm_;
 };

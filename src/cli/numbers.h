@@ -2,16 +2,18 @@
 // that one can check the other.
 #pragma once
 
+#include <sluice/tensor.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#include <sluice/tensor.h>
-
 namespace sluice::cli {
 
-inline float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+inline float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 // To nearest even; a NaN becomes 0x7fc0.
 inline std::uint16_t to_bf16(float x) {
@@ -52,7 +54,8 @@ inline std::uint8_t to_e4m3(float x) {
   const std::uint8_t sign = std::signbit(x) ? 0x80 : 0;
   const float magnitude = std::fabs(x);
   if (magnitude >= 448.0F) return sign | 0x7E;
-  if (magnitude < 0x1p-6F) return static_cast<std::uint8_t>(sign | static_cast<int>(std::nearbyint(magnitude * 0x1p9F)));
+  if (magnitude < 0x1p-6F)
+    return static_cast<std::uint8_t>(sign | static_cast<int>(std::nearbyint(magnitude * 0x1p9F)));
   const int exponent = std::ilogb(magnitude);
   const int eighths = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 3 - exponent)));  // 8..16
   return static_cast<std::uint8_t>(sign | (((exponent + 7) << 3) + (eighths - 8)));

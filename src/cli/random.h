@@ -13,7 +13,9 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
 }
-constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept { return mix(mix(a) ^ (b + 0x2545F4914F6CDD1Du)); }
+constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept {
+  return mix(mix(a) ^ (b + 0x2545F4914F6CDD1Du));
+}
 
 class Random {
  public:

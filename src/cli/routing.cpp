@@ -1,9 +1,9 @@
 // `sluice routing`: writes synthetic router decisions.
-#include <algorithm>
-#include <memory>
-
 #include <fmt/format.h>
 #include <sluice/limits.h>
+
+#include <algorithm>
+#include <memory>
 
 #include "cli/json.h"
 #include "cli/routing_file.h"
@@ -44,15 +44,20 @@ Json describe(const RoutingFlags& flags, const Decisions& decisions) {
 int run_routing(RoutingFlags flags) {
   RoutingModel model;
   if (!parse_routing_model(flags.like, model)) {
-    const std::string near = nearest(flags.like, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
-    throw UsageError(fmt::format("--like {} is not uniform, zipf:S, lognormal:S, deepseek, olmoe, qwen or mixtral{}", flags.like,
-                                 near.empty() ? "" : "; did you mean --like " + near + "?"));
+    const std::string near =
+        nearest(flags.like, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
+    throw UsageError(
+        fmt::format("--like {} is not uniform, zipf:S, lognormal:S, deepseek, olmoe, qwen or mixtral{}",
+                    flags.like, near.empty() ? "" : "; did you mean --like " + near + "?"));
   }
-  if (flags.json && flags.output == "-") throw UsageError("-o - and --json both want standard output; give -o a file name");
+  if (flags.json && flags.output == "-")
+    throw UsageError("-o - and --json both want standard output; give -o a file name");
   if (flags.experts == 0) flags.experts = natural_experts(model);
   if (flags.topk == 0) flags.topk = std::min(natural_topk(model), flags.experts);
   if (flags.topk > flags.experts) {
-    throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are", flags.topk, flags.experts));
+    throw UsageError(
+        fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
+                    flags.topk, flags.experts));
   }
   const Decisions decisions = generate(model, flags.experts, flags.topk, flags.tokens, flags.seed);
   write_routing_file(flags.output, decisions);
@@ -60,10 +65,12 @@ int run_routing(RoutingFlags flags) {
   if (flags.json) {
     print_line(record);
   } else if (flags.output != "-") {
-    fmt::print("{}: {} tokens, top-{} of {} experts, like {}\n", flags.output, decisions.tokens(), flags.topk, flags.experts, flags.like);
-    fmt::print("busiest expert {:.2f} x the mean, entropy {:.3f} bits, fullest of {} ranks {:.2f} x the mean\n",
-               record["expert_max_over_mean"].get<double>(), record["entropy_bits"].get<double>(), kReportRanks,
-               record["rank8_rows_max_over_mean"].get<double>());
+    fmt::print("{}: {} tokens, top-{} of {} experts, like {}\n", flags.output, decisions.tokens(), flags.topk,
+               flags.experts, flags.like);
+    fmt::print(
+        "busiest expert {:.2f} x the mean, entropy {:.3f} bits, fullest of {} ranks {:.2f} x the mean\n",
+        record["expert_max_over_mean"].get<double>(), record["entropy_bits"].get<double>(), kReportRanks,
+        record["rank8_rows_max_over_mean"].get<double>());
   }
   return kDone;
 }
@@ -72,14 +79,22 @@ int run_routing(RoutingFlags flags) {
 
 Command add_routing(CLI::App& program) {
   auto flags = std::make_shared<RoutingFlags>();
-  CLI::App* app = program.add_subcommand("routing", "Write seeded synthetic router decisions of a stated skew");
-  app->add_option("--like", flags->like, "uniform|zipf:S|lognormal:S|deepseek|olmoe|qwen|mixtral; the last three fitted to published figures of skew")
+  CLI::App* app =
+      program.add_subcommand("routing", "Write seeded synthetic router decisions of a stated skew");
+  app->add_option("--like", flags->like,
+                  "uniform|zipf:S|lognormal:S|deepseek|olmoe|qwen|mixtral; the last three fitted to "
+                  "published figures of skew")
       ->capture_default_str();
-  app->add_option("--tokens", flags->tokens, "Tokens")->check(CLI::Range(std::int64_t{1}, limits::max_tokens))->capture_default_str();
-  app->add_option("--experts", flags->experts, "Experts in all [the model's, else 256]")->check(CLI::Range(1, limits::experts));
-  app->add_option("--topk", flags->topk, "Experts per token [the model's, else 8]")->check(CLI::Range(1, limits::topk));
+  app->add_option("--tokens", flags->tokens, "Tokens")
+      ->check(CLI::Range(std::int64_t{1}, limits::max_tokens))
+      ->capture_default_str();
+  app->add_option("--experts", flags->experts, "Experts in all [the model's, else 256]")
+      ->check(CLI::Range(1, limits::experts));
+  app->add_option("--topk", flags->topk, "Experts per token [the model's, else 8]")
+      ->check(CLI::Range(1, limits::topk));
   app->add_option("--seed", flags->seed, "Same seed, same file")->capture_default_str();
-  app->add_option("-o,--output", flags->output, "File to write: .csv, .csv.gz, or - for standard output")->required();
+  app->add_option("-o,--output", flags->output, "File to write: .csv, .csv.gz, or - for standard output")
+      ->required();
   app->add_flag("--json", flags->json, "One JSON object about the file on standard output");
   return {app, [flags] { return run_routing(*flags); }};
 }

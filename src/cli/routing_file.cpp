@@ -1,6 +1,7 @@
 #include "cli/routing_file.h"
 
 #include <fmt/format.h>
+#include <sluice/limits.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -12,8 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <vector>
-
-#include <sluice/limits.h>
 
 namespace sluice::cli {
 namespace {
@@ -36,7 +35,8 @@ struct Place {
 // A field as it may be shown in a message: short and printable.
 std::string shown(std::string_view field) {
   std::string text(field.substr(0, 40));
-  std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
@@ -73,7 +73,8 @@ float parse_weight(std::string_view field, const Place& place) {
 int topk_of(std::size_t columns, const Place& place) {
   const std::size_t k = (columns - 1) / 2;
   if (columns % 2 == 0 || k < 1 || k > static_cast<std::size_t>(limits::topk)) {
-    place.fail(fmt::format("{} columns; expected token, K experts and K weights with 1 <= K <= {}", columns, limits::topk));
+    place.fail(fmt::format("{} columns; expected token, K experts and K weights with 1 <= K <= {}", columns,
+                           limits::topk));
   }
   return static_cast<int>(k);
 }
@@ -98,7 +99,8 @@ void parse_token(const std::vector<std::string_view>& fields, Decisions& out, co
     if (id < -1 || id >= limits::experts) {
       place.fail(fmt::format("expert {} is not in [0, {}), nor -1 for none", id, limits::experts));
     }
-    const auto same = std::find(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end(), static_cast<std::int32_t>(id));
+    const auto same = std::find(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end(),
+                                static_cast<std::int32_t>(id));
     if (id >= 0 && same != out.ids.end()) place.fail(fmt::format("expert {} twice", id));
     out.ids.push_back(static_cast<std::int32_t>(id));
   }
@@ -116,7 +118,8 @@ std::string read_all(const std::string& path) {
     if (got < 0) {
       int code = 0;
       const char* why = gzerror(file.get(), &code);
-      throw FileError(fmt::format("{}: cannot be read: {}", path, code == Z_ERRNO ? std::strerror(errno) : why));
+      throw FileError(
+          fmt::format("{}: cannot be read: {}", path, code == Z_ERRNO ? std::strerror(errno) : why));
     }
     if (got == 0) break;
     if (text.size() + static_cast<std::size_t>(got) > kRoutingFileBytes) {
@@ -161,7 +164,8 @@ Decisions parse_routing(std::string_view text, const std::string& name) {
         continue;
       }
     }
-    if (fields.size() != columns) place.fail(fmt::format("{} columns, but {} before", fields.size(), columns));
+    if (fields.size() != columns)
+      place.fail(fmt::format("{} columns, but {} before", fields.size(), columns));
     parse_token(fields, out, place);
   }
   if (out.tokens() == 0) throw FileError(fmt::format("{}: no token in it", name));
@@ -196,7 +200,8 @@ void write_routing_file(const std::string& path, const Decisions& decisions) {
       throw FileError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
     }
   }
-  if (gzclose(file.release()) != Z_OK) throw FileError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (gzclose(file.release()) != Z_OK)
+    throw FileError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 
 }  // namespace sluice::cli

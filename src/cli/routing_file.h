@@ -31,7 +31,8 @@ Decisions read_routing_file(const std::string& path);
 // Parses the uncompressed text; `name` is for messages. Throws FileError.
 Decisions parse_routing(std::string_view text, const std::string& name);
 
-// Writes `decisions`, compressed when `path` ends in ".gz", to standard output when it is "-". Throws FileError.
+// Writes `decisions`, compressed when `path` ends in ".gz", to standard output when it is "-". Throws
+// FileError.
 void write_routing_file(const std::string& path, const Decisions& decisions);
 
 }  // namespace sluice::cli

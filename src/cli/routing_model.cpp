@@ -44,10 +44,14 @@ constexpr Fit kMixtral{8, 2, 0, 0, 0, {1.003, 0.948, 0.935, 0.536, 0.893, 0.873,
 
 const Fit* fit_of(RoutingModel::Kind kind) {
   switch (kind) {
-    case RoutingModel::Kind::olmoe: return &kOlmoe;
-    case RoutingModel::Kind::qwen: return &kQwen;
-    case RoutingModel::Kind::mixtral: return &kMixtral;
-    default: return nullptr;
+    case RoutingModel::Kind::olmoe:
+      return &kOlmoe;
+    case RoutingModel::Kind::qwen:
+      return &kQwen;
+    case RoutingModel::Kind::mixtral:
+      return &kMixtral;
+    default:
+      return nullptr;
   }
 }
 
@@ -61,7 +65,8 @@ void shuffle(std::vector<double>& values, std::size_t begin, std::size_t end, Ra
 double quantile(double p) { return 4.91 * (std::pow(p, 0.14) - std::pow(1 - p, 0.14)); }
 
 // Loads of one run of n experts that add up to `total`.
-void fill_run(std::vector<double>& loads, std::size_t begin, std::size_t end, double total, double hot, double spread) {
+void fill_run(std::vector<double>& loads, std::size_t begin, std::size_t end, double total, double hot,
+              double spread) {
   double sum = 0;
   const std::size_t cool = hot > 0 ? begin + 1 : begin;
   for (std::size_t e = cool; e < end; ++e) {
@@ -92,7 +97,8 @@ std::vector<double> fitted(const Fit& fit, int experts, Random& random) {
 // as long as its probability, and a comb with teeth at distance 1 is put on at random.
 class Sampler {
  public:
-  explicit Sampler(std::vector<std::uint64_t> lengths) : lengths_(std::move(lengths)), order_(lengths_.size()) {
+  explicit Sampler(std::vector<std::uint64_t> lengths)
+      : lengths_(std::move(lengths)), order_(lengths_.size()) {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
@@ -145,15 +151,19 @@ bool parse_skew(std::string_view text, double& skew) {
 
 bool parse_routing_model(const std::string& text, RoutingModel& model) {
   using Kind = RoutingModel::Kind;
-  constexpr std::pair<const char*, Kind> names[] = {{"uniform", Kind::uniform}, {"deepseek", Kind::deepseek}, {"olmoe", Kind::olmoe},
-                                                    {"qwen", Kind::qwen},       {"mixtral", Kind::mixtral}};
+  constexpr std::pair<const char*, Kind> names[] = {{"uniform", Kind::uniform},
+                                                    {"deepseek", Kind::deepseek},
+                                                    {"olmoe", Kind::olmoe},
+                                                    {"qwen", Kind::qwen},
+                                                    {"mixtral", Kind::mixtral}};
   for (const auto& [name, kind] : names) {
     if (text == name) {
       model = {kind, 0};
       return true;
     }
   }
-  for (const auto& [prefix, kind] : {std::pair{"zipf:", Kind::zipf}, std::pair{"lognormal:", Kind::lognormal}}) {
+  for (const auto& [prefix, kind] :
+       {std::pair{"zipf:", Kind::zipf}, std::pair{"lognormal:", Kind::lognormal}}) {
     if (!text.starts_with(prefix)) continue;
     model.kind = kind;
     return parse_skew(std::string_view(text).substr(std::string_view(prefix).size()), model.skew);
@@ -199,7 +209,8 @@ std::vector<std::uint64_t> inclusion(const std::vector<double>& popularity, int 
     }
   }
   std::vector<std::uint64_t> units(n);
-  for (std::size_t e = 0; e < n; ++e) units[e] = std::min(kOne, static_cast<std::uint64_t>(p[e] * static_cast<double>(kOne)));
+  for (std::size_t e = 0; e < n; ++e)
+    units[e] = std::min(kOne, static_cast<std::uint64_t>(p[e] * static_cast<double>(kOne)));
   // The sum must be exact, or a token would get too few experts.
   const std::uint64_t due = static_cast<std::uint64_t>(topk) * kOne;
   std::uint64_t sum = std::accumulate(units.begin(), units.end(), std::uint64_t{0});

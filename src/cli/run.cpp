@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sluice/limits.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,6 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
-
-#include <sluice/limits.h>
 
 #include "cli/children.h"
 #include "cli/usage.h"
@@ -50,8 +49,10 @@ constexpr const char* kHelp =
 int parse_count(const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > limits::ranks_per_node) {
-    throw UsageError(fmt::format("-n {} is not a number of processes from 1 to {}", text, limits::ranks_per_node));
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 ||
+      value > limits::ranks_per_node) {
+    throw UsageError(
+        fmt::format("-n {} is not a number of processes from 1 to {}", text, limits::ranks_per_node));
   }
   return value;
 }
@@ -80,7 +81,8 @@ RunFlags parse_run(const std::vector<std::string>& arguments) {
       throw UsageError(fmt::format("unknown flag {}; did you mean {}?", word, near.empty() ? "-n" : near));
     }
   }
-  flags.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())), arguments.end());
+  flags.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
+                       arguments.end());
   if (flags.help) return flags;
   if (flags.ranks == 0) throw UsageError("the number of processes is missing; did you mean -n N?");
   if (flags.program.empty()) throw UsageError("the program is missing: sluice run -n N [--] PROGRAM ARGS");
@@ -94,7 +96,10 @@ class LineReader {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
   LineReader(LineReader&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), out_(other.out_), prefix_(std::move(other.prefix_)), line_(std::move(other.line_)) {}
+      : fd_(std::exchange(other.fd_, -1)),
+        out_(other.out_),
+        prefix_(std::move(other.prefix_)),
+        line_(std::move(other.line_)) {}
   LineReader& operator=(LineReader&&) = delete;
   ~LineReader() { finish(); }
 
@@ -211,7 +216,8 @@ class Job {
 
   // Output may still be in the pipes, or come from processes that outlive their rank.
   bool draining() {
-    const bool open = std::any_of(readers_.begin(), readers_.end(), [](const LineReader& r) { return r.fd() >= 0; });
+    const bool open =
+        std::any_of(readers_.begin(), readers_.end(), [](const LineReader& r) { return r.fd() >= 0; });
     if (!drain_end_) drain_end_ = Clock::now() + kDrain;
     return open && Clock::now() < *drain_end_;
   }

@@ -1,10 +1,10 @@
 // Memory that all ranks of a launch see.
 #pragma once
 
+#include <sluice/group.h>
+
 #include <cstddef>
 #include <utility>
-
-#include <sluice/group.h>
 
 namespace sluice::cli {
 

@@ -1,10 +1,9 @@
 #include "cli/usage.h"
 
 #include <fmt/format.h>
+#include <sluice/limits.h>
 
 #include <algorithm>
-
-#include <sluice/limits.h>
 
 namespace sluice::cli {
 namespace {
@@ -71,10 +70,12 @@ std::string nearest_choice(const std::string& message) {
 
 void add_common_flags(CLI::App& app, CommonFlags& flags) {
   app.add_option("--ranks", flags.ranks, "Number of ranks")->check(CLI::Range(1, limits::ranks_per_node));
-  add_choice<Launch>(app, "--launch", flags.launch,
-                     {{"threads", Launch::threads}, {"processes", Launch::processes}, {"env", Launch::env}},
-                     fmt::format("How ranks are started; env: rank and size come from sluice run, torchrun, mpirun or srun [{}]",
-                                 name_of(flags.launch)));
+  add_choice<Launch>(
+      app, "--launch", flags.launch,
+      {{"threads", Launch::threads}, {"processes", Launch::processes}, {"env", Launch::env}},
+      fmt::format(
+          "How ranks are started; env: rank and size come from sluice run, torchrun, mpirun or srun [{}]",
+          name_of(flags.launch)));
   app.add_option("--engine", flags.engine, "Engine; none = the best that is usable here")
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("cpu|cuda");
@@ -99,15 +100,18 @@ std::string nearest(const std::string& text, const std::vector<std::string>& nam
   return best;
 }
 
-std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error,
+                           const std::vector<std::string>& arguments) {
   const CLI::App* app = chosen_command(program);
   if (app == &program) {
     std::vector<std::string> names;
-    for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+    for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(command->get_name());
     const std::string word = arguments.empty() ? "" : arguments.front();
     if (word.empty()) return fmt::format("a command is missing: {}", fmt::join(names, ", "));
     const auto known = word.starts_with('-') ? flags_of(program) : names;
-    return with_suggestion(fmt::format("unknown {} {}", word.starts_with('-') ? "flag" : "command", word), nearest(word, known));
+    return with_suggestion(fmt::format("unknown {} {}", word.starts_with('-') ? "flag" : "command", word),
+                           nearest(word, known));
   }
   const auto flags = flags_of(*app);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {

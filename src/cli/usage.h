@@ -1,11 +1,10 @@
 // What all commands of the program have in common on the command line.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "cli/common_flags.h"
 
@@ -28,8 +27,8 @@ Command add_routing(CLI::App& program);
 
 // For an option whose value is one of `names`.
 template <class Enum>
-void add_choice(CLI::App& app, const std::string& flag, Enum& value, const std::vector<std::pair<std::string, Enum>>& names,
-                const std::string& help) {
+void add_choice(CLI::App& app, const std::string& flag, Enum& value,
+                const std::vector<std::pair<std::string, Enum>>& names, const std::string& help) {
   std::vector<std::string> allowed;
   std::string shown;
   for (const auto& [name, choice] : names) {
@@ -49,6 +48,7 @@ void add_choice(CLI::App& app, const std::string& flag, Enum& value, const std::
 }
 
 // One sentence for a failed parse of `argv`, with the nearest right flag.
-std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments);
+std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error,
+                           const std::vector<std::string>& arguments);
 
 }  // namespace sluice::cli

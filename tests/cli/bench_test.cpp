@@ -12,9 +12,11 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFields[] = {
-    "sys", "engine", "launch", "op", "ranks", "nodes", "tokens", "hidden", "topk", "experts", "dtype", "layout", "counts", "cached",
-    "quantise", "routing", "seed", "iters", "workers", "method", "num_sms", "gpu_sms", "p10_us", "p50_us", "p90_us", "host_us",
-    "bytes_recv_max", "copy_us", "copy_ratio", "wire_gbs", "logical_gbs", "overlap", "late", "offload", "wait_us", "move_us", "ok", "machine"};
+    "sys",    "engine",  "launch",         "op",      "ranks",      "nodes",    "tokens",      "hidden",
+    "topk",   "experts", "dtype",          "layout",  "counts",     "cached",   "quantise",    "routing",
+    "seed",   "iters",   "workers",        "method",  "num_sms",    "gpu_sms",  "p10_us",      "p50_us",
+    "p90_us", "host_us", "bytes_recv_max", "copy_us", "copy_ratio", "wire_gbs", "logical_gbs", "overlap",
+    "late",   "offload", "wait_us",        "move_us", "ok",         "machine"};
 
 std::vector<json> bench(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"bench", "--json", "--iters", "5", "--warmup", "1"});
@@ -29,20 +31,23 @@ TEST(bench, has_every_field) {
   for (const json& line : lines) {
     EXPECT_EQ(line["record"], "bench");
     for (const char* field : kFields) EXPECT_TRUE(line.contains(field)) << field;
-    for (const char* field : {"cpu", "cores", "gpu", "gpus", "driver", "cuda", "os"}) EXPECT_TRUE(line["machine"].contains(field)) << field;
+    for (const char* field : {"cpu", "cores", "gpu", "gpus", "driver", "cuda", "os"})
+      EXPECT_TRUE(line["machine"].contains(field)) << field;
     EXPECT_EQ(line["ok"], true);
     EXPECT_EQ(line["launch"], "processes");
     EXPECT_GT(line["p50_us"].get<double>(), 0);
     EXPECT_LE(line["p10_us"].get<double>(), line["p50_us"].get<double>());
     EXPECT_LE(line["p50_us"].get<double>(), line["p90_us"].get<double>());
-    EXPECT_NEAR(line["copy_ratio"].get<double>(), line["copy_us"].get<double>() / line["p50_us"].get<double>(), 1e-9);
+    EXPECT_NEAR(line["copy_ratio"].get<double>(),
+                line["copy_us"].get<double>() / line["p50_us"].get<double>(), 1e-9);
   }
   EXPECT_EQ(lines[0]["op"], "dispatch");
   EXPECT_EQ(lines[1]["op"], "combine");
 }
 
 TEST(bench, one_line_per_combination) {
-  const auto lines = bench({"--tokens", "1,16,0", "--hidden", "64", "--op", "dispatch", "--launch", "threads"});
+  const auto lines =
+      bench({"--tokens", "1,16,0", "--hidden", "64", "--op", "dispatch", "--launch", "threads"});
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["tokens"], 1);
   EXPECT_EQ(lines[1]["tokens"], 16);
@@ -55,8 +60,9 @@ TEST(bench, values_are_right_in_every_shape) {
   for (const char* launch : {"threads", "processes"}) {
     for (const char* layout : {"packed", "grouped", "padded"}) {
       for (const char* counts : {"exact", "bounded"}) {
-        const auto lines = bench({"--tokens", "40", "--hidden", "192", "--experts", "13", "--topk", "5", "--ranks", "3", "--launch", launch, "--layout", layout,
-                                  "--counts", counts, "--routing", "zipf:1"});
+        const auto lines =
+            bench({"--tokens", "40", "--hidden", "192", "--experts", "13", "--topk", "5", "--ranks", "3",
+                   "--launch", launch, "--layout", layout, "--counts", counts, "--routing", "zipf:1"});
         ASSERT_EQ(lines.size(), 2u) << launch << layout << counts;
       }
     }
@@ -64,33 +70,45 @@ TEST(bench, values_are_right_in_every_shape) {
 }
 
 TEST(bench, types_quantise_cached_and_alignment) {
-  for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"}) EXPECT_EQ(bench({"--tokens", "30", "--hidden", "320", "--dtype", dtype, "--launch", "threads"}).size(), 2u);
+  for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
+    EXPECT_EQ(bench({"--tokens", "30", "--hidden", "320", "--dtype", dtype, "--launch", "threads"}).size(),
+              2u);
   for (const char* dtype : {"bf16", "fp16", "fp32"}) {
-    const auto lines = bench({"--tokens", "30", "--hidden", "320", "--dtype", dtype, "--quantise", "--launch", "threads"});
+    const auto lines =
+        bench({"--tokens", "30", "--hidden", "320", "--dtype", dtype, "--quantise", "--launch", "threads"});
     ASSERT_EQ(lines.size(), 2u);
     EXPECT_EQ(lines[0]["quantise"], true);
   }
-  EXPECT_EQ(bench({"--tokens", "30", "--hidden", "64", "--cached", "--layout", "grouped", "--alignment", "16", "--launch", "threads"}).size(), 2u);
-  EXPECT_EQ(bench({"--tokens", "30", "--hidden", "64", "--quantise", "--cached", "--layout", "grouped", "--launch", "threads"}).size(), 2u);
+  EXPECT_EQ(bench({"--tokens", "30", "--hidden", "64", "--cached", "--layout", "grouped", "--alignment", "16",
+                   "--launch", "threads"})
+                .size(),
+            2u);
+  EXPECT_EQ(bench({"--tokens", "30", "--hidden", "64", "--quantise", "--cached", "--layout", "grouped",
+                   "--launch", "threads"})
+                .size(),
+            2u);
 }
 
 // bytes_recv_max by hand: one expert per rank, every token to both ranks.
 TEST(bench, bytes_are_rows_only) {
-  const auto lines = bench({"--tokens", "10", "--hidden", "64", "--experts", "2", "--topk", "2", "--ranks", "2", "--launch", "threads"});
+  const auto lines = bench({"--tokens", "10", "--hidden", "64", "--experts", "2", "--topk", "2", "--ranks",
+                            "2", "--launch", "threads"});
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["bytes_recv_max"], 20 * 128);
   EXPECT_EQ(lines[1]["bytes_recv_max"], 20 * 128);
 }
 
 TEST(bench, table_for_people) {
-  const Ran ran = run_program({"bench", "--tokens", "8", "--hidden", "64", "--iters", "3", "--launch", "threads"});
+  const Ran ran =
+      run_program({"bench", "--tokens", "8", "--hidden", "64", "--iters", "3", "--launch", "threads"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_NE(ran.out.find("dispatch"), std::string::npos);
   EXPECT_EQ(ran.err, "");
 }
 
 TEST(bench, env_launch_prints_once) {
-  const Ran ran = run_program({"run", "-n", "2", program_path(), "bench", "--launch", "env", "--tokens", "8", "--hidden", "64", "--iters", "3", "--json"});
+  const Ran ran = run_program({"run", "-n", "2", program_path(), "bench", "--launch", "env", "--tokens", "8",
+                               "--hidden", "64", "--iters", "3", "--json"});
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
   EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 2);
 }
@@ -100,13 +118,17 @@ TEST(info, has_every_field) {
   EXPECT_EQ(ran.code, 0) << ran.err;
   const auto lines = ran.lines();
   ASSERT_EQ(lines.size(), 1u);
-  for (const char* field : {"engines", "gpus", "links", "transports", "limits", "environment", "versions", "await_form"}) EXPECT_TRUE(lines[0].contains(field)) << field;
+  for (const char* field :
+       {"engines", "gpus", "links", "transports", "limits", "environment", "versions", "await_form"})
+    EXPECT_TRUE(lines[0].contains(field)) << field;
   bool cpu = false;
-  for (const auto& engine : lines[0]["engines"]) cpu = cpu || (engine["name"] == "cpu" && engine["usable"] == true);
+  for (const auto& engine : lines[0]["engines"])
+    cpu = cpu || (engine["name"] == "cpu" && engine["usable"] == true);
   EXPECT_TRUE(cpu);
   bool seen = false;
   for (const auto& variable : lines[0]["environment"]) {
-    for (const char* field : {"name", "value", "default", "meaning"}) EXPECT_TRUE(variable.contains(field)) << field;
+    for (const char* field : {"name", "value", "default", "meaning"})
+      EXPECT_TRUE(variable.contains(field)) << field;
     seen = seen || (variable["name"] == "SLUICE_CHECK" && variable["value"] == "1");
   }
   EXPECT_TRUE(seen);
@@ -115,7 +137,8 @@ TEST(info, has_every_field) {
 
 TEST(info, size_terms_add_up) {
   for (const char* layout : {"packed", "grouped", "padded"}) {
-    const Ran ran = run_program({"info", "--size", "--json", "--tokens", "128", "--ranks", "4", "--layout", layout});
+    const Ran ran =
+        run_program({"info", "--size", "--json", "--tokens", "128", "--ranks", "4", "--layout", layout});
     EXPECT_EQ(ran.code, 0) << ran.err;
     const auto lines = ran.lines();
     ASSERT_EQ(lines.size(), 1u);

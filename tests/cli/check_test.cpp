@@ -15,7 +15,8 @@ void expect_all_kept(const std::vector<std::string>& arguments) {
   int counts[3] = {0, 0, 0};
   for (std::size_t i = 0; i + 1 < lines.size(); ++i) {
     const auto& line = lines[i];
-    for (const char* field : {"promise", "name", "engine", "launch", "ranks", "status", "reason", "ms"}) EXPECT_TRUE(line.contains(field)) << field;
+    for (const char* field : {"promise", "name", "engine", "launch", "ranks", "status", "reason", "ms"})
+      EXPECT_TRUE(line.contains(field)) << field;
     EXPECT_NE(line["status"], "fail") << line["promise"] << ": " << line["reason"];
     ++counts[line["status"] == "pass" ? 0 : line["status"] == "fail" ? 1 : 2];
     if (line["status"] == "skip") {
@@ -30,7 +31,9 @@ void expect_all_kept(const std::vector<std::string>& arguments) {
 }
 
 TEST(check, every_promise_is_kept_by_threads) { expect_all_kept({"--ranks", "3", "--launch", "threads"}); }
-TEST(check, every_promise_is_kept_by_processes) { expect_all_kept({"--ranks", "2", "--launch", "processes"}); }
+TEST(check, every_promise_is_kept_by_processes) {
+  expect_all_kept({"--ranks", "2", "--launch", "processes"});
+}
 TEST(check, every_promise_is_kept_by_one_rank) { expect_all_kept({"--ranks", "1"}); }
 
 TEST(check, an_engine_that_is_not_there_is_1) {

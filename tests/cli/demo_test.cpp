@@ -30,7 +30,8 @@ void expect_consistent(const json& d, int ranks, std::int64_t pairs) {
   EXPECT_EQ(d["rows_per_expert"].size(), d["experts"].get<std::size_t>());
   const auto counts = d["rows_per_expert"].get<std::vector<std::int64_t>>();
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), pairs);
-  for (const char* stage : {"gate", "dispatch", "experts", "combine"}) EXPECT_GE(d["stage_us"][stage].get<double>(), 0) << stage;
+  for (const char* stage : {"gate", "dispatch", "experts", "combine"})
+    EXPECT_GE(d["stage_us"][stage].get<double>(), 0) << stage;
   EXPECT_LE(d["max_error"].get<double>(), d["tolerance"].get<double>());
 }
 
@@ -38,14 +39,16 @@ TEST(demo, default_run_is_ok_and_short) {
   const Ran ran = run_program({"demo"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_LT(ran.seconds, 60);  // under 10 s where the machine is not shared with other tests and sanitizers
-  for (const char* text : {"4 ranks", "Rows sent", "Load per rank", "Load per expert", "Verdict: ok"}) EXPECT_THAT(ran.out, HasSubstr(text));
+  for (const char* text : {"4 ranks", "Rows sent", "Load per rank", "Load per expert", "Verdict: ok"})
+    EXPECT_THAT(ran.out, HasSubstr(text));
   EXPECT_EQ(ran.err, "");
   EXPECT_EQ(ran.out.find('\x1b'), std::string::npos);
 }
 
 TEST(demo, any_number_of_ranks) {
   for (const int ranks : {1, 2, 3, 5, 8, 16}) {
-    const json d = demo({"--ranks", std::to_string(ranks), "--tokens", "33", "--experts", "20", "--topk", "3"});
+    const json d =
+        demo({"--ranks", std::to_string(ranks), "--tokens", "33", "--experts", "20", "--topk", "3"});
     expect_consistent(d, ranks, 33 * 3 * ranks);
     EXPECT_EQ(d["tokens"], 33);
   }
@@ -55,11 +58,13 @@ TEST(demo, processes_give_the_same_as_threads) {
   const json threads = demo({"--ranks", "3", "--tokens", "40", "--launch", "threads"});
   const json processes = demo({"--ranks", "3", "--tokens", "40", "--launch", "processes"});
   expect_consistent(processes, 3, 40 * 8 * 3);
-  for (const char* field : {"rows", "rows_per_expert", "max_error", "tolerance"}) EXPECT_EQ(threads[field], processes[field]) << field;
+  for (const char* field : {"rows", "rows_per_expert", "max_error", "tolerance"})
+    EXPECT_EQ(threads[field], processes[field]) << field;
 }
 
 TEST(demo, under_sluice_run_rank_0_prints) {
-  const Ran ran = run_program({"run", "-n", "2", program_path(), "demo", "--launch", "env", "--tokens", "40", "--json"});
+  const Ran ran =
+      run_program({"run", "-n", "2", program_path(), "demo", "--launch", "env", "--tokens", "40", "--json"});
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
   ASSERT_TRUE(ran.out.starts_with("[0] {")) << ran.out;
   EXPECT_EQ(ran.out.find("[1]"), std::string::npos);
@@ -74,13 +79,17 @@ TEST(demo, few_experts_no_tokens_and_one_expert) {
 
 TEST(demo, a_routing_file_is_shared_out_once) {
   const TemporaryFolder folder;
-  ASSERT_EQ(run_program({"routing", "--like", "mixtral", "--tokens", "101", "-o", folder.file("m.csv.gz")}).code, 0);
+  ASSERT_EQ(
+      run_program({"routing", "--like", "mixtral", "--tokens", "101", "-o", folder.file("m.csv.gz")}).code,
+      0);
   const json d = demo({"--ranks", "4", "--routing", folder.file("m.csv.gz")});
   expect_consistent(d, 4, 202);
   EXPECT_EQ(d["experts"], 8);
   EXPECT_EQ(d["topk"], 2);
   EXPECT_EQ(d["tokens"], 26);
-  expect_consistent(demo({"--ranks", "3", "--routing", folder.file("m.csv.gz"), "--tokens", "50", "--experts", "9"}), 3, 300);
+  expect_consistent(
+      demo({"--ranks", "3", "--routing", folder.file("m.csv.gz"), "--tokens", "50", "--experts", "9"}), 3,
+      300);
   EXPECT_EQ(run_program({"demo", "--routing", folder.file("m.csv.gz"), "--experts", "7"}).code, 2);
   EXPECT_EQ(run_program({"demo", "--routing", folder.file("m.csv.gz"), "--topk", "3"}).code, 2);
 }
@@ -88,7 +97,7 @@ TEST(demo, a_routing_file_is_shared_out_once) {
 // The recorded decisions lie beside the project where it is developed; elsewhere there is nothing to test.
 TEST(demo, recorded_decisions_arrive_as_their_readme_counts_them) {
   const std::string folder = std::string(SLUICE_TEST_DIR) + "/../../shared/data";
-  struct stat info{};
+  struct stat info {};
   if (stat(folder.c_str(), &info) != 0) GTEST_SKIP() << "shared/data is not here";
   const auto received = [](const json& d) {
     std::vector<std::int64_t> sums(d["rows"].size(), 0);
@@ -102,7 +111,9 @@ TEST(demo, recorded_decisions_arrive_as_their_readme_counts_them) {
   const json olmoe = demo({"--ranks", "8", "--routing", folder + "/olmoe-1b-7b-0924.layer00.csv.gz"});
   EXPECT_EQ(received(olmoe), (std::vector<std::int64_t>{3348, 2808, 2753, 2795, 2494, 2969, 2742, 2970}));
   EXPECT_EQ(olmoe["rows_per_expert"][6], 2716);
-  expect_consistent(demo({"--ranks", "4", "--routing", folder + "/qwen1.5-moe-a2.7b-chat.layer12.csv.gz", "--launch", "processes"}), 4, 4096 * 4);
+  expect_consistent(demo({"--ranks", "4", "--routing", folder + "/qwen1.5-moe-a2.7b-chat.layer12.csv.gz",
+                          "--launch", "processes"}),
+                    4, 4096 * 4);
 }
 
 TEST(demo, an_engine_that_is_not_there_is_an_error_record) {

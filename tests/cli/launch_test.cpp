@@ -4,12 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sluice/errors.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
-
-#include <sluice/errors.h>
 
 #include "cli/barrier.h"
 #include "cli/json.h"
@@ -39,24 +38,29 @@ TEST_P(EachLaunch, results_come_in_rank_order_whatever_their_size) {
       return std::string(static_cast<std::size_t>(context.rank) * 300'000, static_cast<char>(context.rank));
     });
     ASSERT_EQ(results.size(), static_cast<std::size_t>(ranks));
-    for (int r = 0; r < ranks; ++r) EXPECT_EQ(results[r], std::string(static_cast<std::size_t>(r) * 300'000, static_cast<char>(r)));
+    for (int r = 0; r < ranks; ++r)
+      EXPECT_EQ(results[r], std::string(static_cast<std::size_t>(r) * 300'000, static_cast<char>(r)));
   }
 }
 
 TEST_P(EachLaunch, shared_memory_is_shared_and_zeroed) {
-  const auto results = Launcher(GetParam(), 4, 1).run(
-      [](RankContext& context) {
-        auto& barrier = *reinterpret_cast<SharedBarrier*>(context.shared);
-        auto* counts = reinterpret_cast<std::atomic<int>*>(context.shared + 1024);
-        for (int round = 0; round < 200; ++round) {
-          counts[round % 2].fetch_add(1);
-          barrier.wait(context.size, round % 3 == 0 ? WaitFor::spin : round % 3 == 1 ? WaitFor::yield : WaitFor::sleep);
-          if (counts[round % 2].load() != 4 * (round / 2 + 1)) return std::string("early");
-          barrier.wait(context.size, WaitFor::yield);
-        }
-        return std::string("fine");
-      },
-      4096);
+  const auto results = Launcher(GetParam(), 4, 1)
+                           .run(
+                               [](RankContext& context) {
+                                 auto& barrier = *reinterpret_cast<SharedBarrier*>(context.shared);
+                                 auto* counts = reinterpret_cast<std::atomic<int>*>(context.shared + 1024);
+                                 for (int round = 0; round < 200; ++round) {
+                                   counts[round % 2].fetch_add(1);
+                                   barrier.wait(context.size, round % 3 == 0   ? WaitFor::spin
+                                                              : round % 3 == 1 ? WaitFor::yield
+                                                                               : WaitFor::sleep);
+                                   if (counts[round % 2].load() != 4 * (round / 2 + 1))
+                                     return std::string("early");
+                                   barrier.wait(context.size, WaitFor::yield);
+                                 }
+                                 return std::string("fine");
+                               },
+                               4096);
   for (const auto& result : results) EXPECT_EQ(result, "fine");
 }
 

@@ -15,7 +15,8 @@ namespace {
 constexpr LayerShape kShape{.experts = 6, .topk = 3, .hidden = 32, .inner = 16, .seed = 5};
 
 // The layer in one place with a rounding to bf16 per expert, per rank and per token.
-std::vector<std::uint16_t> layer(const std::vector<int>& first, const std::vector<std::uint16_t>& x, const Decisions& d) {
+std::vector<std::uint16_t> layer(const std::vector<int>& first, const std::vector<std::uint16_t>& x,
+                                 const Decisions& d) {
   std::vector<std::uint16_t> out(x.size());
   const auto owner = owners(first);
   std::vector<std::uint16_t> y(kShape.hidden);
@@ -57,7 +58,8 @@ TEST(moe_layer, right_outputs_are_within_the_tolerance) {
 TEST(moe_layer, a_swapped_token_a_lost_expert_and_a_nan_are_wrong) {
   const Fixture good;
   Fixture swapped = good;
-  std::swap_ranges(swapped.out.begin(), swapped.out.begin() + kShape.hidden, swapped.out.begin() + kShape.hidden);
+  std::swap_ranges(swapped.out.begin(), swapped.out.begin() + kShape.hidden,
+                   swapped.out.begin() + kShape.hidden);
   EXPECT_FALSE(swapped.compare().ok);
   Fixture lost = good;
   lost.d.weights[lost.d.topk * 7 + 1] = 0;

@@ -62,7 +62,8 @@ std::vector<nlohmann::json> Ran::lines() const {
     objects.push_back(nlohmann::json::parse(line, nullptr, false));
     EXPECT_TRUE(objects.back().is_object()) << "not a JSON object: " << line;
     if (!objects.back().is_object()) return {};
-    for (const char* name : {"record", "version", "command"}) EXPECT_TRUE(objects.back().contains(name)) << name << " in " << line;
+    for (const char* name : {"record", "version", "command"})
+      EXPECT_TRUE(objects.back().contains(name)) << name << " in " << line;
   }
   return objects;
 }
@@ -108,6 +109,8 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-void write_file(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 }  // namespace sluice::cli::testing

@@ -22,10 +22,12 @@ RoutingModel model_of(const std::string& text) {
 
 TEST(routing_model, names_are_read_strictly) {
   RoutingModel model;
-  for (const char* text : {"uniform", "zipf:0", "zipf:1.2", "lognormal:0.5", "deepseek", "olmoe", "qwen", "mixtral"}) {
+  for (const char* text :
+       {"uniform", "zipf:0", "zipf:1.2", "lognormal:0.5", "deepseek", "olmoe", "qwen", "mixtral"}) {
     EXPECT_TRUE(parse_routing_model(text, model)) << text;
   }
-  for (const char* text : {"", "Uniform", "zipf", "zipf:", "zipf:x", "zipf:-1", "zipf:1x", "zipf:nan", "lognormal", "olmoe:1"}) {
+  for (const char* text :
+       {"", "Uniform", "zipf", "zipf:", "zipf:x", "zipf:-1", "zipf:1x", "zipf:nan", "lognormal", "olmoe:1"}) {
     EXPECT_FALSE(parse_routing_model(text, model)) << text;
   }
 }
@@ -54,13 +56,17 @@ TEST(routing_model, every_token_gets_k_distinct_experts_and_falling_weights_of_s
 TEST(routing_model, a_seed_gives_the_same_decisions_for_ever) {
   const auto digest = [](const char* text, int experts, int topk) {
     std::uint64_t sum = 0;
-    for (const std::int32_t id : generate(model_of(text), experts, topk, 100, 1).ids) sum = mix(sum, static_cast<std::uint64_t>(id));
+    for (const std::int32_t id : generate(model_of(text), experts, topk, 100, 1).ids)
+      sum = mix(sum, static_cast<std::uint64_t>(id));
     return sum;
   };
   EXPECT_EQ(digest("uniform", 256, 8), digest("uniform", 256, 8));
-  EXPECT_EQ(generate(model_of("uniform"), 8, 2, 4, 1).ids, (std::vector<std::int32_t>{6, 5, 7, 3, 4, 2, 0, 1}));
-  EXPECT_NE(generate(model_of("uniform"), 256, 8, 100, 1).ids, generate(model_of("uniform"), 256, 8, 100, 2).ids);
-  EXPECT_NE(generate(model_of("uniform"), 256, 8, 100, 1, 0).ids, generate(model_of("uniform"), 256, 8, 100, 1, 1).ids);
+  EXPECT_EQ(generate(model_of("uniform"), 8, 2, 4, 1).ids,
+            (std::vector<std::int32_t>{6, 5, 7, 3, 4, 2, 0, 1}));
+  EXPECT_NE(generate(model_of("uniform"), 256, 8, 100, 1).ids,
+            generate(model_of("uniform"), 256, 8, 100, 2).ids);
+  EXPECT_NE(generate(model_of("uniform"), 256, 8, 100, 1, 0).ids,
+            generate(model_of("uniform"), 256, 8, 100, 1, 1).ids);
 }
 
 struct Published {
@@ -72,7 +78,9 @@ struct Published {
 };
 
 TEST(routing_model, fitted_models_have_the_published_skew) {
-  for (const Published& p : {Published{"olmoe", 5.31, 5.749, 1.171, 5.59}, {"qwen", 1.49, 5.886, 1.132, 3.37}, {"mixtral", 1.78, 2.929, 1.780, 2.00}}) {
+  for (const Published& p : {Published{"olmoe", 5.31, 5.749, 1.171, 5.59},
+                             {"qwen", 1.49, 5.886, 1.132, 3.37},
+                             {"mixtral", 1.78, 2.929, 1.780, 2.00}}) {
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       const RoutingModel model = model_of(p.name);
       const int experts = natural_experts(model);
@@ -84,7 +92,8 @@ TEST(routing_model, fitted_models_have_the_published_skew) {
       for (int r = 0; r <= 8; ++r) first.push_back(std::min(experts, r * ((experts + 7) / 8)));
       const auto rows = rows_per_rank(d, first);
       EXPECT_NEAR(skew_of(rows).max_over_mean, p.rank8_rows, 0.04 * p.rank8_rows) << p.name;
-      const double ranks = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})) / 20'000;
+      const double ranks =
+          static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})) / 20'000;
       EXPECT_NEAR(ranks, p.ranks_per_token, 0.05 * p.ranks_per_token) << p.name;
     }
   }
@@ -95,7 +104,8 @@ TEST(routing_model, loads_follow_the_popularity) {
   EXPECT_NEAR(static_cast<double>(p[0]) * 0x1p-32, 0.5, 1e-9);
   const auto capped = inclusion({100, 1, 1, 1}, 2);
   EXPECT_EQ(capped[0], std::uint64_t{1} << 32);
-  for (const auto& units : {p, capped, inclusion({1, 0, 0, 0}, 3), inclusion(popularity(model_of("zipf:3"), 512, 1), 22)}) {
+  for (const auto& units :
+       {p, capped, inclusion({1, 0, 0, 0}, 3), inclusion(popularity(model_of("zipf:3"), 512, 1), 22)}) {
     const std::uint64_t sum = std::accumulate(units.begin(), units.end(), std::uint64_t{0});
     EXPECT_EQ(sum % (std::uint64_t{1} << 32), 0u);
   }

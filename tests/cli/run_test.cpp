@@ -25,9 +25,12 @@ std::vector<std::string> sorted_lines(const std::string& text) {
 }
 
 TEST(run, gives_each_rank_its_environment_and_prefixes_its_lines) {
-  const Ran ran = run_program({"run", "-n", "3", "--", "sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR; echo err >&2"});
+  const Ran ran =
+      run_program({"run", "-n", "3", "--", "sh", "-c",
+                   "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR; echo err >&2"});
   EXPECT_EQ(ran.code, 0);
-  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/3 0/3 127.0.0.1", "[1] 1/3 1/3 127.0.0.1", "[2] 2/3 2/3 127.0.0.1"}));
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/3 0/3 127.0.0.1", "[1] 1/3 1/3 127.0.0.1",
+                                                             "[2] 2/3 2/3 127.0.0.1"}));
   EXPECT_EQ(sorted_lines(ran.err), (std::vector<std::string>{"[0] err", "[1] err", "[2] err"}));
 }
 
@@ -51,18 +54,21 @@ TEST(run, exits_with_the_code_of_the_first_that_failed_and_ends_the_others) {
 }
 
 TEST(run, a_signal_of_a_rank_is_128_and_its_number) {
-  EXPECT_EQ(run_program({"run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60"}).code, 128 + SIGSEGV);
+  EXPECT_EQ(run_program({"run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60"}).code,
+            128 + SIGSEGV);
 }
 
 TEST(run, a_rank_that_ignores_sigterm_is_killed) {
-  const Ran ran = run_program({"run", "-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 1; trap '' TERM; while :; do sleep 1; done"});
+  const Ran ran = run_program(
+      {"run", "-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 1; trap '' TERM; while :; do sleep 1; done"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_LT(ran.seconds, 8);
 }
 
 TEST(run, processes_that_a_rank_left_behind_are_ended) {
   const TemporaryFolder folder;
-  const Ran ran = run_program({"run", "-n", "1", "sh", "-c", "sleep 300 & echo $! > " + folder.file("pid") + "; exit 0"});
+  const Ran ran =
+      run_program({"run", "-n", "1", "sh", "-c", "sleep 300 & echo $! > " + folder.file("pid") + "; exit 0"});
   EXPECT_EQ(ran.code, 0);
   EXPECT_LT(ran.seconds, 5);
   const int pid = std::stoi(read_file(folder.file("pid")));
@@ -79,7 +85,8 @@ TEST(run, signals_are_passed_on) {
     execl(program_path().c_str(), "sluice", "run", "-n", "1", "--", "sh", "-c", script.c_str(), nullptr);
     _exit(127);
   }
-  for (int i = 0; i < 400 && access(ready.c_str(), F_OK) != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  for (int i = 0; i < 400 && access(ready.c_str(), F_OK) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
   kill(pid, SIGUSR1);
   int status = 0;
   waitpid(pid, &status, 0);
@@ -94,7 +101,8 @@ TEST(run, a_program_that_is_not_there_is_127) {
 }
 
 TEST(run, a_line_without_end_and_long_lines_come_out) {
-  const Ran ran = run_program({"run", "-n", "1", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; printf '\\nend'"});
+  const Ran ran =
+      run_program({"run", "-n", "1", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; printf '\\nend'"});
   EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), 'x'), 200000);
   EXPECT_TRUE(ran.out.ends_with("[0] end\n"));
 }

@@ -87,7 +87,8 @@ TEST(usage, an_unreadable_file_is_1_and_an_error_record) {
 
 TEST(routing, writes_what_was_asked_for) {
   const TemporaryFolder folder;
-  const Ran ran = run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", folder.file("r.csv"), "--json"});
+  const Ran ran =
+      run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", folder.file("r.csv"), "--json"});
   EXPECT_EQ(ran.code, 0);
   const auto lines = ran.lines();
   ASSERT_EQ(lines.size(), 1u);
@@ -97,7 +98,8 @@ TEST(routing, writes_what_was_asked_for) {
   const std::string text = read_file(folder.file("r.csv"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 101);
   EXPECT_EQ(run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", "-"}).out, text);
-  EXPECT_EQ(run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", "/no/such/folder/x"}).code, 1);
+  EXPECT_EQ(run_program({"routing", "--like", "olmoe", "--tokens", "100", "-o", "/no/such/folder/x"}).code,
+            1);
 }
 
 }  // namespace
