@@ -30,9 +30,11 @@ void arrive_packed(const Problem& p, int rank, Arrivals& out) {
       Arrival a{s, t, -1, out.end++, false};
       a.dropped = p.call.on_overflow == OnOverflow::drop && p.call.capacity > 0 && a.row >= p.call.capacity;
       out.list.push_back(a);
-      if (p.call.mask || a.dropped) continue;
-      for (int e = 0; e < p.local_experts(rank); ++e)
-        if (chose(p, in, t, p.first[index(rank)] + e)) ++out.per_expert[index(e)];
+      for (int e = 0; e < p.local_experts(rank) && !p.call.mask; ++e) {
+        const bool counts = chose(p, in, t, p.first[index(rank)] + e);
+        out.chosen[index(e)] += counts;
+        out.per_expert[index(e)] += counts && !a.dropped;
+      }
     }
   }
 }
@@ -60,6 +62,7 @@ void arrive_by_expert(const Problem& p, int rank, Arrivals& out) {
 Arrivals arrivals_at(const Problem& p, int rank) {
   Arrivals out;
   out.per_expert.assign(index(p.local_experts(rank)), 0);
+  out.chosen = out.per_expert;
   out.per_source.assign(index(p.ranks), 0);
   if (p.call.layout == Layout::packed) arrive_packed(p, rank, out);
   else arrive_by_expert(p, rank, out);
@@ -103,6 +106,7 @@ void place(const Problem& p, const Arrival& a, int rank, std::int64_t row, Image
 void count(const Problem& p, const Arrivals& arrivals, Image& image) {
   const std::int64_t room = p.call.on_overflow == OnOverflow::drop && p.call.capacity > 0 ? p.call.capacity : INT64_MAX;
   image.counts = image.aligned_counts = image.host_per_expert = arrivals.per_expert;
+  if (p.call.layout == Layout::packed) image.host_per_expert = arrivals.chosen;  // known before the drop
   image.host_per_source = arrivals.per_source;
   image.dropped = arrivals.dropped;
   image.offsets.assign(1, 0);

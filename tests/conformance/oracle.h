@@ -22,6 +22,7 @@ struct Arrival {
 struct Arrivals {
   std::vector<Arrival> list;
   std::vector<std::int64_t> per_expert;   // [local experts], dropped rows not counted
+  std::vector<std::int64_t> chosen;       // [local experts], packed: dropped rows counted too
   std::vector<std::int64_t> per_source;   // [R], (token, rank) pairs
   std::int64_t end = 0;                   // packed: rows; grouped: rows with padding, both before the drop
   std::int64_t dropped = 0;

@@ -129,7 +129,7 @@ Mixture mix_up(int ranks, std::uint64_t seed) {
 void run_mixture(Rank& self, const Mixture& mixture) {
   const Job& job = mixture.job;
   sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
-  options.arena_bytes = 32 << 20;
+  options.arena_bytes = 128 << 20;
   options.workers = mixture.workers;
   sluice::Communicator comm(self.group, options);
   if (!mixture.reuse) {
