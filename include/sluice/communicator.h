@@ -84,7 +84,7 @@ class SLUICE_API Communicator {
   int num_sms() const;              // CPU engine: workers
   WindowSize window_size() const;
 
-  // From the next wait on. 0 = without end. Not collective.
+  // From now on, for waits that have begun too. 0 = without end. Not collective.
   void set_deadline_ms(int deadline_ms);
 
   // What a communicator of this shape allocates. Local. Throws ArgumentError.

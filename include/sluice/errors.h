@@ -42,8 +42,9 @@ class SLUICE_API PeerError : public Error {
   ~PeerError() override;
 };
 
-// Too little room in an output, found before any row moved, thrown on every rank. Says need and
-// capacity. The communicator stays usable.
+// Too little room in an output, found before any row moved, thrown on every rank; or, from the call
+// itself, no room in this rank's arena, of which the peers learn by PeerError. Says need and capacity.
+// The communicator stays usable.
 class SLUICE_API CapacityError : public Error {
  public:
   explicit CapacityError(const std::string& message, int rank = -1) : Error("CapacityError", message, rank) {}

@@ -28,6 +28,13 @@ std::vector<EnvironmentVariable> environment() {
       {"SLURM_NTASKS", {}, "", "number of processes (srun)"},
       {"SLURM_JOB_ID", {}, "", "names the job (srun)"},
       {"SLURM_STEP_ID", {}, "", "names the job (srun)"},
+      {"TORCHELASTIC_RESTART_COUNT", {}, "", "names the attempt (torchrun)"},
+      {"PMI_JOBID", {}, "", "names the job (MPICH)"},
+      {"LOCAL_WORLD_SIZE", {}, "", "processes of this node: other than all is an error (sluice run, torchrun)"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", {}, "", "the same (OpenMPI)"},
+      {"MPI_LOCALNRANKS", {}, "", "the same (MPICH)"},
+      {"SLURM_STEP_NUM_NODES", {}, "", "nodes: more than one is an error (srun)"},
+      {"SLURM_NNODES", {}, "", "nodes: more than one is an error (srun)"},
   };
   for (EnvironmentVariable& variable : all) {
     if (const char* const value = std::getenv(variable.name.c_str())) variable.value = value;

@@ -131,7 +131,6 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
     b = take_combine_blocks(args, call, config_.topology, *memory_);
   } catch (const Error& error) {
     refuse(OperationKind::combine, args.channel, error);
-    throw;
   }
   const engine::WindowView& window = engine_->window();
   const RouteState& route = *args.route.state();

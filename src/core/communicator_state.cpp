@@ -50,6 +50,9 @@ CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std:
   Checks& checks = config_.options.checks;
   if (checks == Checks::by_default) checks = engine_->checks_by_default() ? Checks::on : Checks::off;
   for (int c = 0; c < config_.options.channels; ++c) channels_.push_back(std::make_unique<Channel>());
+  log(LogLevel::info, fmt::format("communicator on rank {} of {}: engine {}, {} channels, window of {} bytes",
+                                  config_.topology.rank, config_.topology.ranks, engine_->name(), config_.options.channels,
+                                  config_.size.window_bytes));
 }
 
 std::string CommunicatorState::where(OperationKind kind) const {
@@ -94,10 +97,18 @@ void CommunicatorState::refuse(OperationKind kind, int channel, const Error& err
   parts.publish = publish_args(channel, report, Digest{});
   ControlRecord& record = parts.publish.record;
   record.refusal = Refusal::call;
-  const std::string reason = error.what();
+  std::string reason = error.what();
+  if (dynamic_cast<const CapacityError*>(&error)) reason = where(kind) + ": " + reason;
   std::memcpy(record.reason, reason.data(), std::min(reason.size(), std::size_t{reason_bytes - 1}));
   parts.agree = agree_args(kind, channel, report);
   engine_->lane(channel).submit(refusal_script(std::move(parts)));
+  log(LogLevel::info, reason);
+  if (dynamic_cast<const CapacityError*>(&error)) throw CapacityError(reason, config_.topology.rank);
+  throw;
+}
+
+void CommunicatorState::log(LogLevel level, const std::string& message) const {
+  if (config_.options.log && level >= config_.options.log_level) config_.options.log(level, message);
 }
 
 namespace {

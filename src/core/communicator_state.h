@@ -58,7 +58,9 @@ class CommunicatorState {
   Context context(OperationKind kind, int channel) const;
   PublishArgs publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const;
   AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
-  void refuse(OperationKind kind, int channel, const Error& error);
+  // Lets the peers know, then throws `error` again, with the call where it lacks one.
+  [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error);
+  void log(LogLevel level, const std::string& message) const;
 
   DispatchResult start_dispatch(const DispatchArgs& args, std::int64_t number);
   CombineResult start_combine(const CombineArgs& args);

@@ -253,7 +253,6 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
     blocks = take_blocks(args, call, number);
   } catch (const Error& error) {
     refuse(OperationKind::dispatch, args.channel, error);
-    throw;
   }
   DispatchParts parts = dispatch_parts(args, call, blocks);
   Common& common = parts.common;

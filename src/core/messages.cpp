@@ -43,10 +43,8 @@ std::string where(const Context& c) {
 
 std::string refusal(const Verdict& verdict) {
   const std::string who = fmt::format("rank {}", verdict.rank);
-  if (verdict.refusal == Refusal::id) return fmt::format("{} refused: {}", who, sentence(verdict.fault, who));
-  if (verdict.refusal == Refusal::route) {
-    return fmt::format("{} refused: the dispatch that made the route did not complete", who);
-  }
+  if (verdict.refusal == Refusal::id) return fmt::format("{} refused: {}", who, sentence(verdict.fault));
+  if (verdict.refusal == Refusal::route) return "the dispatch that made the route did not complete";
   return fmt::format("{} refused: {}", who, verdict.reason);
 }
 
@@ -56,21 +54,22 @@ std::exception_ptr error_of(const Verdict& verdict, const Report& report, const 
     case Outcome::refused:
       if (verdict.rank == rank && verdict.refusal == Refusal::id) {
         return std::make_exception_ptr(ArgumentError(
-            fmt::format("{}: {}", where(context), sentence(report.fault, fmt::format("rank {}", rank))), rank));
+            fmt::format("{}: {}", where(context), sentence(report.fault)), rank));
       }
       return std::make_exception_ptr(PeerError(
           fmt::format("{}: {}; no row was moved and the communicator stays usable", where(context), refusal(verdict)), rank));
     case Outcome::differs:
       return std::make_exception_ptr(PeerError(
-          fmt::format("{}: ranks differ in {}: rank {} has {}, rank {} has {}; no row was moved", where(context),
+          fmt::format("{}: ranks differ in {}: rank {} has {}, rank {} has {}; no row was moved and the "
+                      "communicator stays usable", where(context),
                       name_of(verdict.field), verdict.rank, value_name(verdict.field, verdict.value), verdict.other,
                       value_name(verdict.field, verdict.other_value)), rank));
     case Outcome::no_room: {
       const std::string place = verdict.expert < 0 ? fmt::format("rank {}", verdict.rank)
                                                    : fmt::format("expert {} on rank {}", verdict.expert, verdict.rank);
       return std::make_exception_ptr(CapacityError(
-          fmt::format("{}: {} needs {} rows, but its capacity is {}; no row was moved: raise the capacity, or drop the "
-                      "overflow", where(context), place, verdict.need, verdict.capacity), rank));
+          fmt::format("{}: {} needs {} rows, but its capacity is {}; no row was moved: raise the capacity (or "
+                      "arena_bytes, when no capacity was given), or drop the overflow", where(context), place, verdict.need, verdict.capacity), rank));
     }
     default: return nullptr;
   }
@@ -83,11 +82,13 @@ const char* name_of(OperationKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-std::string sentence(const IdFault& fault, const std::string& who) {
+std::string sentence(const IdFault& fault) {
   if (fault.problem == IdProblem::twice) {
-    return fmt::format("expert {} stands twice in row {} of {}, again in column {}", fault.value, fault.row, who, fault.column);
+    return fmt::format("expert {} stands twice in row {} of expert_ids, again in column {}; name each expert once, or switch "
+                       "the checks off", fault.value, fault.row, fault.column);
   }
-  return fmt::format("expert id {} in row {}, column {} of {} is out of range", fault.value, fault.row, fault.column, who);
+  return fmt::format("expert id {} in row {}, column {} of expert_ids is outside 0 to {} (-1 = no expert)", fault.value,
+                     fault.row, fault.column, fault.experts - 1);
 }
 
 std::string sentence(const Status& s, const Context& context) {

@@ -25,6 +25,6 @@ std::exception_ptr error_of(const Report& report, bool failed, const Context& co
 // The sentence for a channel that has failed.
 std::string sentence(const Status& failure, const Context& context);
 
-std::string sentence(const IdFault& fault, const std::string& who);
+std::string sentence(const IdFault& fault);
 
 }  // namespace sluice::core

@@ -32,6 +32,7 @@ struct IdFault {
   std::int32_t column = 0;
   std::int64_t row = 0;
   std::int64_t value = 0;
+  std::int64_t experts = 0;  // ids are below
 };
 
 // call: an illegal call, with `reason`; id: with `fault`; route: the dispatch that made it did not complete.

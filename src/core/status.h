@@ -15,7 +15,7 @@ enum class Cause : std::uint32_t {
   none,
   deadline,    // a peer did not signal in time
   gone,        // a peer's process ended, or it left, before it signalled
-  leaving,     // the communicator was destroyed while it waited; peers are not told
+  leaving,     // the communicator was destroyed while it waited; peers hear it with the next signal, if any
   block_lost,  // a block came from an operation that had failed on another channel
 };
 

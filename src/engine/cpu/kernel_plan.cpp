@@ -36,7 +36,9 @@ class TokenIds {
   }
 
   void fault(IdProblem problem, std::int64_t t, std::int32_t k, std::int64_t id) const {
-    if (args_.checks && args_.report->fault.problem == IdProblem::none) args_.report->fault = {problem, k, t, id};
+    if (args_.checks && args_.report->fault.problem == IdProblem::none) {
+      args_.report->fault = {problem, k, t, id, args_.topology->experts};
+    }
   }
 
  private:

@@ -66,8 +66,8 @@ Windows::Windows(boot::GroupState& group, std::int64_t bytes)
 void Windows::take(boot::GroupState& group, std::int64_t bytes) {
   const std::int64_t free = available_bytes();
   if (free >= 0 && bytes > free / group.size()) {
-    throw SystemError(fmt::format("communicator on rank {}: {} ranks need {} bytes each for their windows, but {} bytes are "
-                                  "available on this machine; lower max_tokens, channels, capacity or arena_bytes",
+    throw SystemError(fmt::format("communicator on rank {}: the windows of this machine need {} x {} bytes, but {} are "
+                                  "available; lower max_tokens, channels, capacity or arena_bytes",
                                   rank_, group.size(), bytes, free), rank_);
   }
   auto& own = mappings_[static_cast<std::size_t>(rank_)];
