@@ -68,9 +68,10 @@ void tell(int fd, char kind, const std::string& text) {
 
 thread_local const testing::TestPartResultArray* results_here = nullptr;
 
-// Runs the body of one rank and reports what its thread found wrong.
-void run_body(int fd, const std::string& who, const std::function<void()>& body) {
+// Runs a body and returns what this thread found wrong.
+std::vector<std::string> run_intercepted(const std::function<void()>& body) {
   testing::TestPartResultArray results;
+  const testing::TestPartResultArray* before = results_here;
   results_here = &results;
   {
     testing::ScopedFakeTestPartResultReporter reporter(
@@ -83,14 +84,21 @@ void run_body(int fd, const std::string& who, const std::function<void()>& body)
       ADD_FAILURE() << "exception of an unknown type";
     }
   }
-  results_here = nullptr;
+  results_here = before;
+  std::vector<std::string> failures;
   for (int i = 0; i < results.size(); ++i) {
     const testing::TestPartResult& result = results.GetTestPartResult(i);
     if (!result.failed() && !result.skipped()) continue;
     std::ostringstream text;
-    text << who << ": " << (result.file_name() ? result.file_name() : "") << ':' << result.line_number() << ": " << result.message();
-    tell(fd, 'F', text.str());
+    text << (result.file_name() ? result.file_name() : "") << ':' << result.line_number() << ": " << result.message();
+    failures.push_back(text.str());
   }
+  return failures;
+}
+
+// The same, told to the parent.
+void run_body(int fd, const std::string& who, const std::function<void()>& body) {
+  for (const std::string& failure : run_intercepted(body)) tell(fd, 'F', who + ": " + failure);
 }
 
 void be_rank_process(const Place& place, int rank, int size, int port, const RankBody& body, const RunOptions& options) {
@@ -230,6 +238,12 @@ int fresh_port() {
 }
 
 }  // namespace
+
+std::string failures_of(const std::function<void()>& body) {
+  std::string text;
+  for (const std::string& failure : run_intercepted(body)) text += failure + "\n";
+  return text;
+}
 
 bool failed_here() {
   for (int i = 0; results_here != nullptr && i < results_here->size(); ++i)

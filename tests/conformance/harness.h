@@ -59,6 +59,9 @@ int slower();
 // Whether the body of this rank has failed already: loops end early.
 bool failed_here();
 
+// What `body` finds wrong in this thread, as text: for threads that a body starts itself.
+std::string failures_of(const std::function<void()>& body);
+
 // Milliseconds on the monotonic clock.
 double now_ms();
 void sleep_ms(double ms);
