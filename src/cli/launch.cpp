@@ -7,6 +7,7 @@
 #include <exception>
 #include <thread>
 
+#include "cli/common_flags.h"
 #include "cli/launch_processes.h"
 #include "cli/shared_block.h"
 
@@ -86,11 +87,8 @@ Launcher::Launcher(Launch launch, int ranks, int fallback)
   env_group_ = Group::from_environment();
   ranks_ = env_group_.size();
   if (ranks > 0 && ranks != ranks_) {
-    throw ArgumentError(
-        fmt::format(
-            "--ranks {} on rank {}, but the environment says {} ranks; leave --ranks out with --launch env",
-            ranks, env_group_.rank(), ranks_),
-        env_group_.rank());
+    throw UsageError(fmt::format("--ranks {}, but the environment says {} ranks; leave --ranks out with --launch env",
+                                 ranks, ranks_));
   }
 }
 

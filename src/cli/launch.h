@@ -52,7 +52,7 @@ using RankFunction = std::function<std::string(RankContext&)>;
 
 class Launcher {
  public:
-  // `ranks` 0 = `fallback`, or for env what the environment says. Throws ArgumentError when the
+  // `ranks` 0 = `fallback`, or for env what the environment says. Throws UsageError when the
   // environment says something else than `ranks`, and whatever making the group throws.
   Launcher(Launch launch, int ranks, int fallback);
 

@@ -138,6 +138,7 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
   Common& common = parts.common;
   common.channel = args.channel;
   common.num_sms = args.num_sms;
+  common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
   common.report = engine_->make_report();
   parts.ready = engine_->make_event();
   parts.inputs_free = engine_->make_event();

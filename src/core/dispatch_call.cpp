@@ -258,6 +258,7 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   Common& common = parts.common;
   common.channel = args.channel;
   common.num_sms = args.num_sms;
+  common.bytes = call.tokens * call.row_bytes;
   common.report = blocks.report;
   if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), false});
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), false});

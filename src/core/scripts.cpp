@@ -17,6 +17,7 @@ class Builder {
     script_->kind = kind;
     script_->channel = common.channel;
     script_->report = common.report.get();
+    script_->bytes = common.bytes;
     script_->keep = std::move(common.keep);
     script_->keep.push_back(common.report);
     depend(common.first);

@@ -121,14 +121,19 @@ std::int64_t ChannelFlags::nanoseconds_left(std::int64_t began) const {
   return std::max<std::int64_t>(end - now_ns(), 0);
 }
 
-void ChannelFlags::await(Stage stage, const Wait& wait) {
-  if (first_missing(stage) < 0) return;
+bool ChannelFlags::arrived_soon(Stage stage, std::int64_t spin_ns) const {
+  if (first_missing(stage) < 0) return true;
   const std::int64_t began = now_ns();
-  for (int i = 1; first_missing(stage) >= 0; ++i) {
+  for (int i = 1; i % 16 != 0 || now_ns() - began < spin_ns; ++i) {
     relax();
-    if (i % 16 == 0 && now_ns() - began > wait.spin_ns) break;
+    if (first_missing(stage) < 0) return true;
   }
-  if (first_missing(stage) < 0) return;
+  return false;
+}
+
+void ChannelFlags::await(Stage stage, const Wait& wait) {
+  const std::int64_t began = now_ns();
+  if (arrived_soon(stage, wait.spin_ns)) return;
   while (!settled(stage, wait, began)) {
     mine().sleepers.store(1, std::memory_order_seq_cst);
     const std::uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);

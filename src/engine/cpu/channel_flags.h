@@ -57,6 +57,9 @@ class ChannelFlags {
     bool for_previous = false;  // CLOSE of the operation before
     std::int64_t spin_ns = 0;
   };
+  // Whether every peer has raised `stage`, spinning for at most `spin_ns`. Never fails.
+  bool arrived_soon(core::Stage stage, std::int64_t spin_ns) const;
+
   // Blocks until every peer has raised `stage`, or the channel has failed: by what a peer told, by a
   // peer that is gone, or by the deadline, in which case this rank gives up.
   void await(core::Stage stage, const Wait& wait);

@@ -1,6 +1,6 @@
 #include "engine/cpu/lane.h"
 
-#include <type_traits>
+#include <algorithm>
 #include <utility>
 
 #include "core/status.h"
@@ -11,13 +11,25 @@ namespace sluice::cpu {
 using core::Report;
 using core::Status;
 
+namespace {
+// An operation of at most so many bytes begins in its caller's thread, which waits for a peer at most
+// so long. Measured with T = 1: docs/performance.md.
+constexpr std::int64_t brief_bytes = 64 * 1024;
+constexpr std::int64_t brief_wait_ns = 10'000;
+}  // namespace
+
 bool CpuEvent::sleep_until(std::int64_t end_ns) const {
-  while (state() == State::pending) {
+  if (state() != State::pending) return true;
+  // Before the word is read again: happen() sees the sleeper, or the sleeper sees what happened.
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  bool in_time = true;
+  while (in_time && word_.load(std::memory_order_seq_cst) == 0) {
     const std::int64_t left = end_ns < 0 ? -1 : end_ns - now_ns();
-    if (end_ns >= 0 && left <= 0) return false;
-    futex_wait(word_, 0, left, Shared::no);
+    in_time = end_ns < 0 || left > 0;
+    if (in_time) futex_wait(word_, 0, left, Shared::no);
   }
-  return true;
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  return in_time;
 }
 
 bool CpuEvent::wait(std::chrono::milliseconds timeout) const {
@@ -31,8 +43,8 @@ bool CpuEvent::wait(std::chrono::milliseconds timeout) const {
 void CpuEvent::sleep() const { sleep_until(-1); }
 
 void CpuEvent::happen(State state) {
-  word_.store(static_cast<std::uint32_t>(state), std::memory_order_release);
-  futex_wake_all(word_, Shared::no);
+  word_.store(static_cast<std::uint32_t>(state), std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(word_, Shared::no);
 }
 
 CpuLane::CpuLane(Parts parts) : parts_(std::move(parts)), thread_([this] { serve(); }) {}
@@ -42,7 +54,7 @@ CpuLane::~CpuLane() {
     const std::lock_guard lock(queue_mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  grown_.notify_all();
   thread_.join();
 }
 
@@ -52,22 +64,41 @@ void CpuLane::submit(std::unique_ptr<core::Script> script) {
       static_cast<CpuEvent&>(*record->event).belongs_to(weak_from_this());
     }
   }
+  const bool brief = script->bytes <= brief_bytes;
   {
     const std::lock_guard lock(queue_mutex_);
     queue_.push_back(std::move(script));
   }
-  changed_.notify_all();
+  if (!brief || !finish_here()) grown_.notify_one();
+}
+
+// Waking the lane's thread costs more than a short operation does. True when nothing is left to do.
+bool CpuLane::finish_here() {
+  const std::unique_lock lock(running_, std::try_to_lock);
+  if (!lock) return false;
+  while (next_step(Patience::none)) {
+  }
+  const std::lock_guard queue_lock(queue_mutex_);
+  return queue_.empty();
+}
+
+bool CpuLane::can_pass(const core::Step& step) const {
+  if (const auto* const wait = std::get_if<core::Await>(&step)) {
+    return parts_.flags->arrived_soon(wait->stage, std::min(parts_.spin_ns, brief_wait_ns));
+  }
+  const auto* const dependency = std::get_if<core::Depend>(&step);
+  return !dependency || dependency->event->state() != engine::LaneEvent::State::pending;
 }
 
 void CpuLane::serve() {
   while (true) {
     {
       std::unique_lock lock(queue_mutex_);
-      changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+      grown_.wait(lock, [&] { return stop_ || !queue_.empty(); });
       if (queue_.empty()) return;
     }
     const std::lock_guard lock(running_);
-    while (next_step()) {
+    while (next_step(Patience::any)) {
     }
   }
 }
@@ -75,27 +106,30 @@ void CpuLane::serve() {
 void CpuLane::help(const CpuEvent& event) {
   const std::unique_lock lock(running_, std::try_to_lock);
   if (!lock) return;
-  while (event.state() == engine::LaneEvent::State::pending && next_step()) {
+  while (event.state() == engine::LaneEvent::State::pending && next_step(Patience::any)) {
   }
 }
 
 void CpuLane::drain() {
   std::unique_lock lock(queue_mutex_);
-  changed_.wait(lock, [&] { return queue_.empty(); });
+  drained_.wait(lock, [&] { return queue_.empty(); });
 }
 
-// Runs one step of the first script; false when nothing is queued. A script leaves the queue after its
+// Runs one step of the first script; false when nothing is queued, or when it would wait and must not. A script leaves the queue after its
 // last step and after what it kept alive has been let go.
-bool CpuLane::next_step() {
+bool CpuLane::next_step(Patience patience) {
   core::Script* script = nullptr;
   {
     const std::lock_guard lock(queue_mutex_);
     if (queue_.empty()) return false;
     script = queue_.front().get();
   }
-  if (at_ == 0) parts_.flags->begin(script->kind);
+  if (!begun_) parts_.flags->begin(script->kind);
+  begun_ = true;
   if (at_ < script->steps.size()) {
-    const core::Step& step = script->steps[at_++];
+    const core::Step& step = script->steps[at_];
+    if (patience == Patience::none && !can_pass(step)) return false;
+    ++at_;
     Report& report = *script->report;
     if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, report);
     if (const auto* const wait = std::get_if<core::Await>(&step)) {
@@ -118,7 +152,8 @@ bool CpuLane::next_step() {
     done = std::move(queue_.front());
     queue_.pop_front();
     at_ = 0;
-    if (queue_.empty()) changed_.notify_all();
+    begun_ = false;
+    if (queue_.empty()) drained_.notify_all();
   }
   return true;
 }

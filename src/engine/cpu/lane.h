@@ -30,10 +30,12 @@ class CpuEvent final : public engine::LaneEvent {
   bool sleep_until(std::int64_t end_ns) const;
 
   std::atomic<std::uint32_t> word_{0};
+  mutable std::atomic<std::uint32_t> sleepers_{0};
   std::weak_ptr<CpuLane> lane_;
 };
 
-// Scripts run in order, each step by one thread at a time: the lane's own, or a caller in wait().
+// Scripts run in order, each step by one thread at a time: the lane's own, a caller in wait(), or, for a
+// short operation, the caller in submit() as far as it gets without waiting.
 class CpuLane final : public engine::Lane, public std::enable_shared_from_this<CpuLane> {
  public:
   struct Parts {
@@ -55,18 +57,25 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   void drain();
 
  private:
+  // Whether a step may wait for peers or events; a caller in submit() must not.
+  enum class Patience { none, any };
+
   void serve();
-  bool next_step();
+  bool next_step(Patience patience);
+  bool can_pass(const core::Step& step) const;
+  bool finish_here();
   void run(const core::Run& step, core::Report& report);
   void depend(const core::Depend& step);
 
   Parts parts_;
   std::mutex queue_mutex_;
-  std::condition_variable changed_;  // queue grew, became empty, or stop
+  std::condition_variable grown_;    // for the lane's thread: the queue grew, or stop
+  std::condition_variable drained_;  // the queue became empty
   std::deque<std::unique_ptr<core::Script>> queue_;
   bool stop_ = false;
   std::mutex running_;               // held by the thread that runs steps
   std::size_t at_ = 0;               // next step of the first script
+  bool begun_ = false;               // the first script has
   std::thread thread_;
 };
 
