@@ -30,14 +30,18 @@ PROMISE(F3, options_that_differ_between_ranks_are_an_error_with_both_values, {{2
       {"hidden", [](sluice::CommunicatorOptions& o, int) { o.hidden = 72; }, {"64", "72"}},
       {"topk", [](sluice::CommunicatorOptions& o, int) { o.topk = 5; }, {"4", "5"}},
       {"dtype", [](sluice::CommunicatorOptions& o, int) { o.dtype = DataType::fp16; }, {"bf16", "fp16"}},
-      {"layout", [](sluice::CommunicatorOptions& o, int) { o.layout = Layout::grouped; }, {"packed", "grouped"}},
+      {"layout",
+       [](sluice::CommunicatorOptions& o, int) { o.layout = Layout::grouped; },
+       {"packed", "grouped"}},
       {"alignment", [](sluice::CommunicatorOptions& o, int) { o.alignment = 48; }, {"1", "48"}},
       {"capacity", [](sluice::CommunicatorOptions& o, int) { o.capacity = 77; }, {"0", "77"}},
       {"channels", [](sluice::CommunicatorOptions& o, int) { o.channels = 3; }, {"2", "3"}},
       {"arena_bytes", [](sluice::CommunicatorOptions& o, int) { o.arena_bytes = 4 << 20; }, {"4194304"}},
-      {"first_expert", [](sluice::CommunicatorOptions& o, int r) {
+      {"first_expert",
+       [](sluice::CommunicatorOptions& o, int r) {
          for (int i = 0; i <= r; ++i) o.first_expert.push_back(i == 1 ? 11 : 12 * i);
-       }, {"11", "12"}}};
+       },
+       {"11", "12"}}};
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     for (const Change& change : changes) {
       SCOPED_TRACE(change.what);
@@ -82,7 +86,11 @@ void call_difference(const At& at, const Difference& difference) {
       const double start = now_ms();
       expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); }, difference.said);
       EXPECT_LT(now_ms() - start, 5000) << "somebody waited for a deadline";
-      round_trip(comm, common, self.rank, {.manner = {}, .combine = combine_call(common.problem), .memory = Memory::own, .combine_too = true});
+      round_trip(comm, common, self.rank,
+                 {.manner = {},
+                  .combine = combine_call(common.problem),
+                  .memory = Memory::own,
+                  .combine_too = true});
     }
   });
 }
@@ -121,7 +129,9 @@ PROMISE(F3, alignment_and_scale_layout_must_agree, {{2}}) {
     sluice::Communicator comm(self.group, options);
     for (const Job* other : {&aligned, &column}) {
       const auto brought = bring((self.rank == 1 ? *other : common).problem, self.rank);
-      expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); }, other == &aligned ? std::vector<std::string>{"1", "16"} : std::vector<std::string>{"column"});
+      expect_error<sluice::PeerError>(
+          [&] { comm.dispatch(brought->args).ready.wait(); },
+          other == &aligned ? std::vector<std::string>{"1", "16"} : std::vector<std::string>{"column"});
     }
     round_trip(comm, common, self.rank, {});
   });
@@ -140,10 +150,14 @@ PROMISE(F3, one_dispatches_while_another_combines, {{2, 3}}) {
     check_dispatch(job, self.rank, sent, *brought);
     const CombineCall call = combine_call(job.problem);
     const auto returned = give_back(comm, job, self.rank, sent, call);
-    expect_error<sluice::PeerError>([&] {
-      if (self.rank == 0) comm.dispatch(brought->args).ready.wait();
-      else comm.combine(returned->args).ready.wait();
-    }, {"dispatch", "combine"});
+    expect_error<sluice::PeerError>(
+        [&] {
+          if (self.rank == 0)
+            comm.dispatch(brought->args).ready.wait();
+          else
+            comm.combine(returned->args).ready.wait();
+        },
+        {"dispatch", "combine"});
     check_combine(job, self.rank, call, comm.combine(returned->args));
   });
 }

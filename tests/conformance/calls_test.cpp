@@ -86,7 +86,8 @@ PROMISE(C4, padding_is_clean_even_over_old_memory, {{2, 3}}) {
             const float nan = std::numeric_limits<float>::quiet_NaN();
             const std::int64_t bytes = sent.rows.elements() * sluice::size_of(sent.rows.dtype);
             std::memset(sent.rows.data, 0xff, index(bytes));
-            for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i) sent.local_ids.as<std::int32_t>()[i] = 7;
+            for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i)
+              sent.local_ids.as<std::int32_t>()[i] = 7;
             for (std::int64_t i = 0; i < sent.weights.elements(); ++i) sent.weights.as<float>()[i] = nan;
             for (std::int64_t i = 0; i < sent.scales.elements(); ++i) sent.scales.as<float>()[i] = nan;
           }
@@ -118,8 +119,10 @@ PROMISE(C4, aligned_and_unaligned_counts_are_both_there, {{1, 2, 4}}) {
 std::int64_t need_of(const Job& job) {
   std::int64_t need = 0;
   for (const Arrivals& arrivals : job.arrivals) {
-    if (job.problem.call.layout != Layout::padded) need = std::max(need, arrivals.end);
-    else for (std::int64_t n : arrivals.per_expert) need = std::max(need, n);
+    if (job.problem.call.layout != Layout::padded)
+      need = std::max(need, arrivals.end);
+    else
+      for (std::int64_t n : arrivals.per_expert) need = std::max(need, n);
   }
   return need;
 }
@@ -143,7 +146,8 @@ PROMISE(C5, too_little_capacity_is_an_error_on_every_rank_before_any_row_moves, 
         Manner manner;
         manner.own_output = true;
         const auto brought = bring(job.problem, self.rank, manner);
-        expect_error<sluice::CapacityError>([&] { comm.dispatch(brought->args).ready.wait(); }, {std::to_string(need), std::to_string(need - 1)});
+        expect_error<sluice::CapacityError>([&] { comm.dispatch(brought->args).ready.wait(); },
+                                            {std::to_string(need), std::to_string(need - 1)});
         for (std::byte b : brought->output) ASSERT_EQ(b, std::byte{0xa5}) << "a row has moved";
         Round round;
         round.manner.own_output = true;
@@ -187,8 +191,10 @@ PROMISE(C6, more_tokens_than_max_tokens_is_refused_and_the_next_call_works, {{2,
       const auto brought = bring(over.problem, self.rank);
       const double start = now_ms();
       const auto call = [&] { comm.dispatch(brought->args).ready.wait(); };
-      if (over.problem.inputs[index(self.rank)].tokens > 128) expect_error<sluice::ArgumentError>(call, {"129", "128"});
-      else expect_error<sluice::PeerError>(call, {"rank 0 refused"});
+      if (over.problem.inputs[index(self.rank)].tokens > 128)
+        expect_error<sluice::ArgumentError>(call, {"129", "128"});
+      else
+        expect_error<sluice::PeerError>(call, {"rank 0 refused"});
       EXPECT_LT(now_ms() - start, 5000);
       round_trip(comm, legal, self.rank, {});
     }
@@ -199,19 +205,18 @@ PROMISE(C6, more_tokens_than_max_tokens_is_refused_and_the_next_call_works, {{2,
 PROMISE(C6, any_illegal_argument_is_refused_at_once_and_the_next_call_works, {{2, 3}}) {
   const Job job(base(at, 61));
   using Spoil = void (*)(sluice::DispatchArgs&);
-  const Spoil spoils[] = {
-      [](sluice::DispatchArgs& a) { a.rows = {}; },
-      [](sluice::DispatchArgs& a) { a.rows.data = nullptr; },
-      [](sluice::DispatchArgs& a) { a.expert_ids = {}; },
-      [](sluice::DispatchArgs& a) { a.expert_ids.dtype = DataType::fp32; },
-      [](sluice::DispatchArgs& a) { a.expert_ids.shape[0] += 1; },
-      [](sluice::DispatchArgs& a) { a.weights.dtype = DataType::bf16; },
-      [](sluice::DispatchArgs& a) { a.weights.shape[1] -= 1; },
-      [](sluice::DispatchArgs& a) { a.rank_mask = a.expert_ids; },
-      [](sluice::DispatchArgs& a) { a.rows.strides[1] = 2; },
-      [](sluice::DispatchArgs& a) { a.num_sms = -1; },
-      [](sluice::DispatchArgs& a) { a.capacity = -5; },
-      [](sluice::DispatchArgs& a) { a.alignment = 0; }};
+  const Spoil spoils[] = {[](sluice::DispatchArgs& a) { a.rows = {}; },
+                          [](sluice::DispatchArgs& a) { a.rows.data = nullptr; },
+                          [](sluice::DispatchArgs& a) { a.expert_ids = {}; },
+                          [](sluice::DispatchArgs& a) { a.expert_ids.dtype = DataType::fp32; },
+                          [](sluice::DispatchArgs& a) { a.expert_ids.shape[0] += 1; },
+                          [](sluice::DispatchArgs& a) { a.weights.dtype = DataType::bf16; },
+                          [](sluice::DispatchArgs& a) { a.weights.shape[1] -= 1; },
+                          [](sluice::DispatchArgs& a) { a.rank_mask = a.expert_ids; },
+                          [](sluice::DispatchArgs& a) { a.rows.strides[1] = 2; },
+                          [](sluice::DispatchArgs& a) { a.num_sms = -1; },
+                          [](sluice::DispatchArgs& a) { a.capacity = -5; },
+                          [](sluice::DispatchArgs& a) { a.alignment = 0; }};
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     int turn = 0;
@@ -221,8 +226,10 @@ PROMISE(C6, any_illegal_argument_is_refused_at_once_and_the_next_call_works, {{2
       const auto brought = bring(job.problem, self.rank);
       if (self.rank == bad) spoil(brought->args);
       const auto call = [&] { comm.dispatch(brought->args).ready.wait(); };
-      if (self.rank == bad) expect_error<sluice::ArgumentError>(call);
-      else expect_error<sluice::PeerError>(call, {"rank " + std::to_string(bad) + " refused"});
+      if (self.rank == bad)
+        expect_error<sluice::ArgumentError>(call);
+      else
+        expect_error<sluice::PeerError>(call, {"rank " + std::to_string(bad) + " refused"});
       if (failed_here()) return;
     }
     round_trip(comm, job, self.rank, {});
@@ -232,10 +239,12 @@ PROMISE(C6, any_illegal_argument_is_refused_at_once_and_the_next_call_works, {{2
 PROMISE(C6, an_illegal_combine_is_refused_and_the_next_works, {{2, 3}}) {
   const Job job(base(at, 62));
   using Spoil = void (*)(sluice::CombineArgs&);
-  const Spoil spoils[] = {
-      [](sluice::CombineArgs& a) { a.rows = {}; }, [](sluice::CombineArgs& a) { a.route = {}; },
-      [](sluice::CombineArgs& a) { a.rows.shape[0] += 1; }, [](sluice::CombineArgs& a) { a.weights.shape[0] += 1; },
-      [](sluice::CombineArgs& a) { a.rows.dtype = DataType::int64; }, [](sluice::CombineArgs& a) { a.rows.dims = 1; }};
+  const Spoil spoils[] = {[](sluice::CombineArgs& a) { a.rows = {}; },
+                          [](sluice::CombineArgs& a) { a.route = {}; },
+                          [](sluice::CombineArgs& a) { a.rows.shape[0] += 1; },
+                          [](sluice::CombineArgs& a) { a.weights.shape[0] += 1; },
+                          [](sluice::CombineArgs& a) { a.rows.dtype = DataType::int64; },
+                          [](sluice::CombineArgs& a) { a.rows.dims = 1; }};
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     const auto brought = bring(job.problem, self.rank);
@@ -250,8 +259,10 @@ PROMISE(C6, an_illegal_combine_is_refused_and_the_next_works, {{2, 3}}) {
       sluice::CombineArgs args = returned->args;
       if (self.rank == bad) spoil(args);
       const auto wrong = [&] { comm.combine(args).ready.wait(); };
-      if (self.rank == bad) expect_error<sluice::ArgumentError>(wrong);
-      else expect_error<sluice::PeerError>(wrong, {"rank " + std::to_string(bad) + " refused"});
+      if (self.rank == bad)
+        expect_error<sluice::ArgumentError>(wrong);
+      else
+        expect_error<sluice::PeerError>(wrong, {"rank " + std::to_string(bad) + " refused"});
       if (failed_here()) return;
     }
     check_combine(job, self.rank, call, comm.combine(returned->args));

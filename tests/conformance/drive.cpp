@@ -20,8 +20,11 @@ void bring_rows(const Problem& p, const Input& in, const Manner& manner, Brought
   const std::int64_t size = sluice::size_of(p.call.dtype);
   const std::int64_t stride = p.call.hidden + (manner.strided ? 32 / size : 0);
   out.rows.assign(index(in.tokens * stride * size), canary);
-  for (std::int64_t t = 0; t < in.tokens; ++t) std::memcpy(out.rows.data() + t * stride * size, in.rows.data() + t * p.row_bytes(), index(p.row_bytes()));
-  out.args.rows = ConstTensorView(in.tokens > 0 ? out.rows.data() : nullptr, p.call.dtype, in.tokens, p.call.hidden);
+  for (std::int64_t t = 0; t < in.tokens; ++t)
+    std::memcpy(out.rows.data() + t * stride * size, in.rows.data() + t * p.row_bytes(),
+                index(p.row_bytes()));
+  out.args.rows =
+      ConstTensorView(in.tokens > 0 ? out.rows.data() : nullptr, p.call.dtype, in.tokens, p.call.hidden);
   out.args.rows.strides[0] = stride;
   if (p.call.scales == 0 || p.call.quantise != Quantise::none) return;
   // Strided scales lie transposed, a few elements apart.
@@ -31,8 +34,10 @@ void bring_rows(const Problem& p, const Input& in, const Manner& manner, Brought
   out.scales.assign(index((in.tokens + 3) * p.call.scales * element), canary);
   for (std::int64_t t = 0; t < in.tokens; ++t)
     for (std::int64_t s = 0; s < p.call.scales; ++s)
-      std::memcpy(out.scales.data() + (t * across + s * down) * element, in.scales.data() + (t * p.call.scales + s) * element, index(element));
-  out.args.scales = ConstTensorView(in.tokens > 0 ? out.scales.data() : nullptr, p.call.scale_type, in.tokens, p.call.scales);
+      std::memcpy(out.scales.data() + (t * across + s * down) * element,
+                  in.scales.data() + (t * p.call.scales + s) * element, index(element));
+  out.args.scales = ConstTensorView(in.tokens > 0 ? out.scales.data() : nullptr, p.call.scale_type, in.tokens,
+                                    p.call.scales);
   out.args.scales.strides = {across, down, 0};
 }
 
@@ -46,11 +51,13 @@ void bring_routing(const Problem& p, const Input& in, Brought& out) {
   out.ids64 = in.ids;
   for (std::int64_t id : in.ids) out.ids32.push_back(static_cast<std::int32_t>(id));
   const bool wide = p.call.id_type == DataType::int64;
-  const void* ids = wide ? static_cast<const void*>(out.ids64.data()) : static_cast<const void*>(out.ids32.data());
+  const void* ids =
+      wide ? static_cast<const void*>(out.ids64.data()) : static_cast<const void*>(out.ids32.data());
   out.args.expert_ids = ConstTensorView(in.tokens > 0 ? ids : nullptr, p.call.id_type, in.tokens, topk);
   if (!p.call.weights) return;
   out.weights = in.weights;
-  out.args.weights = ConstTensorView(in.tokens > 0 ? out.weights.data() : nullptr, DataType::fp32, in.tokens, topk);
+  out.args.weights =
+      ConstTensorView(in.tokens > 0 ? out.weights.data() : nullptr, DataType::fp32, in.tokens, topk);
 }
 
 void bring_outputs(const Problem& p, int rank, const Manner& manner, Brought& out) {
@@ -60,8 +67,10 @@ void bring_outputs(const Problem& p, int rank, const Manner& manner, Brought& ou
     const std::int64_t rows = p.call.capacity * (p.call.layout == Layout::padded ? local : 1);
     out.output.assign(index(rows * p.sent_row_bytes() + 2 * canary_bytes), canary);
     void* data = out.output.data() + canary_bytes;
-    if (p.call.layout == Layout::padded) out.args.output = TensorView(data, type, local, p.call.capacity, p.call.hidden);
-    else out.args.output = TensorView(data, type, rows, p.call.hidden);
+    if (p.call.layout == Layout::padded)
+      out.args.output = TensorView(data, type, local, p.call.capacity, p.call.hidden);
+    else
+      out.args.output = TensorView(data, type, rows, p.call.hidden);
   }
   if (manner.load) {
     out.load.assign(index(local), 5);
@@ -170,7 +179,8 @@ Image observe(const Problem& p, const sluice::DispatchResult& result) {
 
 namespace {
 
-void check_shapes(const Problem& p, const Arrivals& arrivals, const Image& expected, const sluice::DispatchResult& result) {
+void check_shapes(const Problem& p, const Arrivals& arrivals, const Image& expected,
+                  const sluice::DispatchResult& result) {
   const bool padded = p.call.layout == Layout::padded;
   const std::int64_t rows = result.rows.shape[padded ? 1 : 0];
   std::int64_t need = expected.num_rows;
@@ -178,9 +188,12 @@ void check_shapes(const Problem& p, const Arrivals& arrivals, const Image& expec
     need = 0;
     for (std::int64_t n : arrivals.per_expert) need = std::max(need, n);
   }
-  if (p.call.counts == Counts::exact && !padded) EXPECT_EQ(rows, need);
-  else if (p.call.capacity > 0) EXPECT_EQ(rows, p.call.capacity);
-  else EXPECT_GE(rows, need);
+  if (p.call.counts == Counts::exact && !padded)
+    EXPECT_EQ(rows, need);
+  else if (p.call.capacity > 0)
+    EXPECT_EQ(rows, p.call.capacity);
+  else
+    EXPECT_GE(rows, need);
   const DataType type = p.call.quantise == Quantise::none ? p.call.dtype : DataType::e4m3;
   EXPECT_EQ(result.rows.dtype, type);
   if (p.call.scale_layout == ScaleLayout::column && result.scales.given() && result.scales.elements() > 0) {
@@ -191,13 +204,16 @@ void check_shapes(const Problem& p, const Arrivals& arrivals, const Image& expec
     // With exact counts the place of the scales is fixed before N is known: at least so many then.
     const std::int64_t got = result.scales.strides[padded ? 2 : 1];
     EXPECT_EQ(got % per_16, 0) << "leading dimension of column scales";
-    if (p.call.counts == Counts::exact && !padded) EXPECT_GE(got, ld);
-    else EXPECT_EQ(got, ld) << "leading dimension of column scales";
+    if (p.call.counts == Counts::exact && !padded)
+      EXPECT_GE(got, ld);
+    else
+      EXPECT_EQ(got, ld) << "leading dimension of column scales";
   }
 }
 
 void check_side_outputs(const Arrivals& arrivals, const Brought& brought) {
-  for (std::size_t e = 0; e < brought.load.size(); ++e) EXPECT_EQ(brought.load[e], 5 + arrivals.per_expert[e]) << "expert_load of local expert " << e;
+  for (std::size_t e = 0; e < brought.load.size(); ++e)
+    EXPECT_EQ(brought.load[e], 5 + arrivals.per_expert[e]) << "expert_load of local expert " << e;
   for (std::int64_t w : brought.waited) EXPECT_GE(w, 7);
   if (brought.output.empty()) return;
   for (std::int64_t i = 0; i < canary_bytes; ++i) {
@@ -213,7 +229,8 @@ void check_dispatch(const Job& job, int rank, const sluice::DispatchResult& resu
   const Arrivals& arrivals = job.arrivals[index(rank)];
   const Image got = observe(p, result);
   const Image expected = expected_image(p, arrivals, rank, got.rows, got.per_expert_rows);
-  for (const std::string& finding : compare(p, expected, got)) ADD_FAILURE() << finding << "\n  " << describe(p);
+  for (const std::string& finding : compare(p, expected, got))
+    ADD_FAILURE() << finding << "\n  " << describe(p);
   check_shapes(p, arrivals, expected, result);
   check_side_outputs(arrivals, brought);
   if (brought.args.output.given()) {
@@ -232,12 +249,14 @@ CombineCall combine_call(const Problem& problem, DataType type) {
 namespace {
 
 TensorView like_rows(const sluice::DispatchResult& sent, void* data, const CombineCall& call) {
-  if (sent.rows.dims == 3) return TensorView(data, call.type, sent.rows.shape[0], sent.rows.shape[1], call.hidden);
+  if (sent.rows.dims == 3)
+    return TensorView(data, call.type, sent.rows.shape[0], sent.rows.shape[1], call.hidden);
   return TensorView(data, call.type, sent.rows.shape[0], call.hidden);
 }
 
 // Where the rows of a combine lie: the caller's memory, the arena, or the dispatch result itself.
-TensorView input_memory(sluice::Communicator& comm, const sluice::DispatchResult& sent, const CombineCall& call, Memory memory, Returned& out) {
+TensorView input_memory(sluice::Communicator& comm, const sluice::DispatchResult& sent,
+                        const CombineCall& call, Memory memory, Returned& out) {
   const std::int64_t rows = sent.rows.shape[0] * (sent.rows.dims == 3 ? sent.rows.shape[1] : 1);
   const std::int64_t row_bytes = call.hidden * sluice::size_of(call.type);
   const bool fits = sent.rows.dtype == call.type && sent.rows.shape[index(sent.rows.dims - 1)] == call.hidden;
@@ -252,7 +271,8 @@ TensorView input_memory(sluice::Communicator& comm, const sluice::DispatchResult
   return like_rows(sent, out.rows.data(), call);
 }
 
-void fill_inputs(const Job& job, int rank, const sluice::DispatchResult& sent, const CombineCall& call, TensorView& rows, Returned& out) {
+void fill_inputs(const Job& job, int rank, const sluice::DispatchResult& sent, const CombineCall& call,
+                 TensorView& rows, Returned& out) {
   const Problem& p = job.problem;
   const bool packed = p.call.layout == Layout::packed;
   const std::int64_t total = rows.shape[0] * (rows.dims == 3 ? rows.shape[1] : 1);
@@ -267,19 +287,27 @@ void fill_inputs(const Job& job, int rank, const sluice::DispatchResult& sent, c
     const std::int64_t row = a.row + (rows.dims == 3 ? a.local_expert * rows.shape[1] : 0);
     combine_row(call, rank, a, rows.as<std::byte>() + row * row_bytes);
     out.weights[index(row)] = combine_weight(call, rank, a);
-    for (int k = 0; k < per_row; ++k) out.values[index(row * per_row + k)] = combine_value(call, rank, a, packed ? k : 0);
+    for (int k = 0; k < per_row; ++k)
+      out.values[index(row * per_row + k)] = combine_value(call, rank, a, packed ? k : 0);
   }
   const bool three = sent.rows.dims == 3;
-  if (call.weights) out.args.weights = three ? ConstTensorView(out.weights.data(), DataType::fp32, rows.shape[0], rows.shape[1]) : ConstTensorView(out.weights.data(), DataType::fp32, total);
+  if (call.weights)
+    out.args.weights = three
+                           ? ConstTensorView(out.weights.data(), DataType::fp32, rows.shape[0], rows.shape[1])
+                           : ConstTensorView(out.weights.data(), DataType::fp32, total);
   if (!call.values) return;
-  if (packed) out.args.values = ConstTensorView(out.values.data(), DataType::fp32, total, p.call.topk);
-  else out.args.values = three ? ConstTensorView(out.values.data(), DataType::fp32, rows.shape[0], rows.shape[1]) : ConstTensorView(out.values.data(), DataType::fp32, total);
+  if (packed)
+    out.args.values = ConstTensorView(out.values.data(), DataType::fp32, total, p.call.topk);
+  else
+    out.args.values = three ? ConstTensorView(out.values.data(), DataType::fp32, rows.shape[0], rows.shape[1])
+                            : ConstTensorView(out.values.data(), DataType::fp32, total);
 }
 
 }  // namespace
 
-std::unique_ptr<Returned> give_back(sluice::Communicator& comm, const Job& job, int rank, const sluice::DispatchResult& sent,
-                                    const CombineCall& call, Memory memory, bool own_output) {
+std::unique_ptr<Returned> give_back(sluice::Communicator& comm, const Job& job, int rank,
+                                    const sluice::DispatchResult& sent, const CombineCall& call,
+                                    Memory memory, bool own_output) {
   auto out = std::make_unique<Returned>();
   TensorView rows = input_memory(comm, sent, call, memory, *out);
   fill_inputs(job, rank, sent, call, rows, *out);
@@ -304,9 +332,12 @@ std::unique_ptr<Returned> give_back(sluice::Communicator& comm, const Job& job, 
 void check_combine(const Job& job, int rank, const CombineCall& call, const sluice::CombineResult& result) {
   result.ready.wait();
   const Combined expected = expected_combine(job.problem, job.arrivals, call, rank);
-  for (const std::string& finding : compare(expected, call, tight(result.rows), elements_of<float>(result.values)))
-    ADD_FAILURE() << "combine: " << finding << "\n  " << describe(job.problem) << "; combine " << sluice::name_of(call.type) << (call.weights ? ", weights" : "")
-                  << (call.values ? ", values" : "") << ", biases " << call.biases << (call.single_rounding ? ", single rounding" : "");
+  for (const std::string& finding :
+       compare(expected, call, tight(result.rows), elements_of<float>(result.values)))
+    ADD_FAILURE() << "combine: " << finding << "\n  " << describe(job.problem) << "; combine "
+                  << sluice::name_of(call.type) << (call.weights ? ", weights" : "")
+                  << (call.values ? ", values" : "") << ", biases " << call.biases
+                  << (call.single_rounding ? ", single rounding" : "");
 }
 
 void round_trip(sluice::Communicator& comm, const Job& job, int rank, const Round& round) {
@@ -314,7 +345,8 @@ void round_trip(sluice::Communicator& comm, const Job& job, int rank, const Roun
   const sluice::DispatchResult sent = comm.dispatch(brought->args);
   check_dispatch(job, rank, sent, *brought);
   if (!round.combine_too) return;
-  const auto returned = give_back(comm, job, rank, sent, round.combine, round.memory, round.manner.own_output);
+  const auto returned =
+      give_back(comm, job, rank, sent, round.combine, round.memory, round.manner.own_output);
   if (round.manner.waited) {
     returned->waited.assign(index(job.problem.ranks), 0);
     returned->args.waited = TensorView(returned->waited.data(), DataType::int64, job.problem.ranks);

@@ -1,10 +1,10 @@
 // Makes the calls that a problem describes and holds the results against the oracle.
 #pragma once
 
+#include <sluice/sluice.h>
+
 #include <memory>
 #include <vector>
-
-#include <sluice/sluice.h>
 
 #include "harness.h"
 #include "oracle.h"
@@ -33,9 +33,9 @@ struct Brought {
 
 // How the caller's memory is laid out.
 struct Manner {
-  bool strided = false;        // rows and scales with gaps between them
-  bool own_output = false;     // the caller's memory for the rows, canaries around it
-  bool load = false;           // expert_load
+  bool strided = false;     // rows and scales with gaps between them
+  bool own_output = false;  // the caller's memory for the rows, canaries around it
+  bool load = false;        // expert_load
   bool waited = false;
   int num_sms = 0;
 };
@@ -59,8 +59,9 @@ struct Returned {
 };
 
 // Fills the inputs of a combine as combine_row() says; NaN wherever no row is.
-std::unique_ptr<Returned> give_back(sluice::Communicator& comm, const Job& job, int rank, const sluice::DispatchResult& sent,
-                                    const CombineCall& call, Memory memory = Memory::own, bool own_output = false);
+std::unique_ptr<Returned> give_back(sluice::Communicator& comm, const Job& job, int rank,
+                                    const sluice::DispatchResult& sent, const CombineCall& call,
+                                    Memory memory = Memory::own, bool own_output = false);
 
 void check_combine(const Job& job, int rank, const CombineCall& call, const sluice::CombineResult& result);
 

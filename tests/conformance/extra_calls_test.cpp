@@ -1,4 +1,5 @@
-// More of C3, C5, C6 and F8: host threads, events between calls, an arena that runs out, options that are wrong.
+// More of C3, C5, C6 and F8: host threads, events between calls, an arena that runs out, options that are
+// wrong.
 #include <thread>
 
 #include "drive.h"
@@ -70,7 +71,8 @@ PROMISE(C3, after_names_the_event_that_makes_the_data, {{2, 3}}) {
       const sluice::DispatchResult again = comm.dispatch(next->args);
       again.ready.wait();
       std::vector<Combined> homes;
-      for (int r = 0; r < self.size; ++r) homes.push_back(expected_combine(job.problem, job.arrivals, call, r));
+      for (int r = 0; r < self.size; ++r)
+        homes.push_back(expected_combine(job.problem, job.arrivals, call, r));
       Job chained = job;
       for (int r = 0; r < self.size; ++r) chained.problem.inputs[index(r)].sent_rows = homes[index(r)].rows;
       check_dispatch(chained, self.rank, again, *next);
@@ -78,7 +80,8 @@ PROMISE(C3, after_names_the_event_that_makes_the_data, {{2, 3}}) {
   });
 }
 
-// Results that are held fill the arena of one rank: it says so, its peers are told, and when they are let go all is well.
+// Results that are held fill the arena of one rank: it says so, its peers are told, and when they are let go
+// all is well.
 PROMISE(C5, an_arena_that_is_full_is_an_error_and_empties_again, {{1, 2, 3}}) {
   Recipe recipe = base(at, 6);
   recipe.call.counts = Counts::bounded;
@@ -101,8 +104,12 @@ PROMISE(C5, an_arena_that_is_full_is_an_error_and_empties_again, {{1, 2, 3}}) {
         message = error.what();
       }
     }
-    if (self.rank == 0) EXPECT_EQ(kind, "CapacityError") << message;
-    else EXPECT_TRUE(kind == "CapacityError" || (kind == "PeerError" && message.find("rank 0") != std::string::npos)) << kind << ": " << message;
+    if (self.rank == 0)
+      EXPECT_EQ(kind, "CapacityError") << message;
+    else
+      EXPECT_TRUE(kind == "CapacityError" ||
+                  (kind == "PeerError" && message.find("rank 0") != std::string::npos))
+          << kind << ": " << message;
     for (const sluice::DispatchResult& sent : held) check_dispatch(job, self.rank, sent, *brought);
     held.clear();
     for (int i = 0; i < 5; ++i) round_trip(comm, job, self.rank, {});
@@ -114,15 +121,29 @@ PROMISE(C5, an_arena_that_is_full_is_an_error_and_empties_again, {{1, 2, 3}}) {
 PROMISE(C6, wrong_options_are_refused, {{1, 2}}) {
   using Spoil = void (*)(sluice::CommunicatorOptions&);
   const Spoil spoils[] = {
-      [](sluice::CommunicatorOptions& o) { o.engine = "abacus"; }, [](sluice::CommunicatorOptions& o) { o.max_tokens = -1; },
-      [](sluice::CommunicatorOptions& o) { o.max_tokens = sluice::limits::max_tokens + 1; }, [](sluice::CommunicatorOptions& o) { o.experts = 0; },
-      [](sluice::CommunicatorOptions& o) { o.experts = 2 * sluice::limits::experts; }, [](sluice::CommunicatorOptions& o) { o.hidden = 0; },
-      [](sluice::CommunicatorOptions& o) { o.topk = -1; }, [](sluice::CommunicatorOptions& o) { o.topk = 65; },
-      [](sluice::CommunicatorOptions& o) { o.channels = 0; }, [](sluice::CommunicatorOptions& o) { o.channels = 65; },
-      [](sluice::CommunicatorOptions& o) { o.deadline_ms = -1; }, [](sluice::CommunicatorOptions& o) { o.arena_bytes = -1; },
-      [](sluice::CommunicatorOptions& o) { o.alignment = 0; }, [](sluice::CommunicatorOptions& o) { o.capacity = -1; },
-      [](sluice::CommunicatorOptions& o) { o.first_expert = {0, 5}; o.experts = 4; }, [](sluice::CommunicatorOptions& o) { o.first_expert = {3, 1, 8, 8}; },
-      [](sluice::CommunicatorOptions& o) { o.workers = -1; }, [](sluice::CommunicatorOptions& o) { o.hidden = 1 << 20; }};
+      [](sluice::CommunicatorOptions& o) { o.engine = "abacus"; },
+      [](sluice::CommunicatorOptions& o) { o.max_tokens = -1; },
+      [](sluice::CommunicatorOptions& o) { o.max_tokens = sluice::limits::max_tokens + 1; },
+      [](sluice::CommunicatorOptions& o) { o.experts = 0; },
+      [](sluice::CommunicatorOptions& o) { o.experts = 2 * sluice::limits::experts; },
+      [](sluice::CommunicatorOptions& o) { o.hidden = 0; },
+      [](sluice::CommunicatorOptions& o) { o.topk = -1; },
+      [](sluice::CommunicatorOptions& o) { o.topk = 65; },
+      [](sluice::CommunicatorOptions& o) { o.channels = 0; },
+      [](sluice::CommunicatorOptions& o) { o.channels = 65; },
+      [](sluice::CommunicatorOptions& o) { o.deadline_ms = -1; },
+      [](sluice::CommunicatorOptions& o) { o.arena_bytes = -1; },
+      [](sluice::CommunicatorOptions& o) { o.alignment = 0; },
+      [](sluice::CommunicatorOptions& o) { o.capacity = -1; },
+      [](sluice::CommunicatorOptions& o) {
+        o.first_expert = {0, 5};
+        o.experts = 4;
+      },
+      [](sluice::CommunicatorOptions& o) {
+        o.first_expert = {3, 1, 8, 8};
+      },
+      [](sluice::CommunicatorOptions& o) { o.workers = -1; },
+      [](sluice::CommunicatorOptions& o) { o.hidden = 1 << 20; }};
   const Job job(base(at, 7));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     int turn = 0;

@@ -90,7 +90,8 @@ std::vector<std::string> run_intercepted(const std::function<void()>& body) {
     const testing::TestPartResult& result = results.GetTestPartResult(i);
     if (!result.failed() && !result.skipped()) continue;
     std::ostringstream text;
-    text << (result.file_name() ? result.file_name() : "") << ':' << result.line_number() << ": " << result.message();
+    text << (result.file_name() ? result.file_name() : "") << ':' << result.line_number() << ": "
+         << result.message();
     failures.push_back(text.str());
   }
   return failures;
@@ -101,7 +102,8 @@ void run_body(int fd, const std::string& who, const std::function<void()>& body)
   for (const std::string& failure : run_intercepted(body)) tell(fd, 'F', who + ": " + failure);
 }
 
-void be_rank_process(const Place& place, int rank, int size, int port, const RankBody& body, const RunOptions& options) {
+void be_rank_process(const Place& place, int rank, int size, int port, const RankBody& body,
+                     const RunOptions& options) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
@@ -131,7 +133,7 @@ struct Child {
   int fd = -1;
   std::string name;
   std::string inbox;
-  bool lost = false;       // may be killed
+  bool lost = false;  // may be killed
   bool open = true;
   double body_end = 0;
   int failures = 0;
@@ -163,8 +165,10 @@ void read_inbox(Child& child) {
     std::uint32_t length = 0;
     std::memcpy(&length, child.inbox.data() + 1, sizeof length);
     if (child.inbox.size() < 5 + length) return;
-    if (child.inbox[0] == 'B') child.body_end = now_ms();
-    else if (++child.failures <= 4) ADD_FAILURE() << child.inbox.substr(5, length);
+    if (child.inbox[0] == 'B')
+      child.body_end = now_ms();
+    else if (++child.failures <= 4)
+      ADD_FAILURE() << child.inbox.substr(5, length);
     child.inbox.erase(0, 5 + length);
   }
 }
@@ -175,9 +179,13 @@ void reap(Child& child) {
   int status = 0;
   waitpid(child.pid, &status, 0);
   if (child.lost) return;
-  if (WIFSIGNALED(status)) ADD_FAILURE() << child.name << " ended by signal " << WTERMSIG(status) << " (" << strsignal(WTERMSIG(status)) << ")";
-  else if (WEXITSTATUS(status) != 0) ADD_FAILURE() << child.name << " exited with code " << WEXITSTATUS(status);
-  else if (child.body_end == 0) ADD_FAILURE() << child.name << " left before its body had ended";
+  if (WIFSIGNALED(status))
+    ADD_FAILURE() << child.name << " ended by signal " << WTERMSIG(status) << " ("
+                  << strsignal(WTERMSIG(status)) << ")";
+  else if (WEXITSTATUS(status) != 0)
+    ADD_FAILURE() << child.name << " exited with code " << WEXITSTATUS(status);
+  else if (child.body_end == 0)
+    ADD_FAILURE() << child.name << " left before its body had ended";
 }
 
 void drain(Child& child) {
@@ -192,13 +200,15 @@ void drain(Child& child) {
 }
 
 bool any_open(const std::vector<Child>& children, bool lost_too) {
-  return std::any_of(children.begin(), children.end(), [&](const Child& c) { return c.open && (lost_too || !c.lost); });
+  return std::any_of(children.begin(), children.end(),
+                     [&](const Child& c) { return c.open && (lost_too || !c.lost); });
 }
 
 void kill_open(std::vector<Child>& children, const std::string& why) {
   for (Child& child : children) {
     if (!child.open) continue;
-    if (!child.lost) ADD_FAILURE() << child.name << (child.body_end > 0 ? " (its body has ended) " : " ") << why;
+    if (!child.lost)
+      ADD_FAILURE() << child.name << (child.body_end > 0 ? " (its body has ended) " : " ") << why;
     child.lost = true;
     kill(child.pid, SIGKILL);
     kill(child.pid, SIGCONT);
@@ -223,12 +233,17 @@ void watch(std::vector<Child>& children, const RunOptions& options) {
     poll(fds.data(), fds.size(), 50);
     for (std::size_t i = 0; i < fds.size(); ++i)
       if (fds[i].revents != 0) drain(*owners[i]);
-    const bool failed = std::any_of(children.begin(), children.end(), [](const Child& c) { return c.failures > 0; });
+    const bool failed =
+        std::any_of(children.begin(), children.end(), [](const Child& c) { return c.failures > 0; });
     if (failed && end_after_failure == 0) end_after_failure = now_ms() + 5e3 * slower();
-    if (!any_open(children, false)) kill_open(children, "");
-    else if (now_ms() > end) kill_open(children, "was killed: it hung");
-    else if (failed && now_ms() > end_after_failure) kill_open(children, "was killed: still there 5 s after another rank's failure");
-    else if (overstays(children, options)) kill_open(children, "was killed: a process stayed after its body");
+    if (!any_open(children, false))
+      kill_open(children, "");
+    else if (now_ms() > end)
+      kill_open(children, "was killed: it hung");
+    else if (failed && now_ms() > end_after_failure)
+      kill_open(children, "was killed: still there 5 s after another rank's failure");
+    else if (overstays(children, options))
+      kill_open(children, "was killed: a process stayed after its body");
   }
 }
 
@@ -265,7 +280,8 @@ void run_ranks(const Place& place, int ranks, const RankBody& body, const RunOpt
     const int port = fresh_port();
     for (int r = 0; r < ranks; ++r) {
       children.push_back(start("rank " + std::to_string(r), [&, r](int fd) {
-        run_body(fd, "rank " + std::to_string(r), [&] { be_rank_process(place, r, ranks, port, body, options); });
+        run_body(fd, "rank " + std::to_string(r),
+                 [&] { be_rank_process(place, r, ranks, port, body, options); });
       }));
       children.back().lost = std::find(options.lost.begin(), options.lost.end(), r) != options.lost.end();
     }

@@ -2,12 +2,12 @@
 // runs in forked children, so that a hang or a crash of the library is a failed test and not a stuck suite.
 #pragma once
 
+#include <gtest/gtest.h>
+#include <sluice/sluice.h>
+
 #include <functional>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
-#include <sluice/sluice.h>
 
 namespace conformance {
 
@@ -73,7 +73,8 @@ std::string expect_error(F&& call, const std::vector<std::string>& parts = {}) {
     call();
   } catch (const E& error) {
     const std::string message = error.what();
-    for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' is not in: " << message;
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' is not in: " << message;
     return message;
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another error: " << error.what();

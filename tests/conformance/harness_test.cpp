@@ -1,10 +1,10 @@
 // The harness itself: what goes wrong in a rank is a failure here, and a hang ends.
+#include "harness.h"
+
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include "harness.h"
 
 namespace conformance {
 namespace {
@@ -33,7 +33,12 @@ TEST(harness, reports_an_early_exit) {
 }
 
 TEST(harness, ends_a_hang) {
-  EXPECT_NONFATAL_FAILURE(run_alone([] { for (;;) sleep_ms(1000); }, quick()), "it hung");
+  EXPECT_NONFATAL_FAILURE(run_alone(
+                              [] {
+                                for (;;) sleep_ms(1000);
+                              },
+                              quick()),
+                          "it hung");
 }
 
 TEST(harness, ends_a_frozen_process) {
@@ -42,10 +47,12 @@ TEST(harness, ends_a_frozen_process) {
 
 TEST(harness, names_the_rank_that_failed) {
   for (const Place& place : places())
-    EXPECT_NONFATAL_FAILURE(run_ranks(place, 3, [](Rank& self) {
-      self.group.barrier();
-      EXPECT_NE(self.rank, 1) << "nine";
-    }), "rank 1");
+    EXPECT_NONFATAL_FAILURE(run_ranks(place, 3,
+                                      [](Rank& self) {
+                                        self.group.barrier();
+                                        EXPECT_NE(self.rank, 1) << "nine";
+                                      }),
+                            "rank 1");
 }
 
 TEST(harness, gives_every_rank_its_group) {

@@ -19,7 +19,8 @@ Recipe base(const At& at, std::uint64_t seed) {
   return recipe;
 }
 
-sluice::CommunicatorOptions with_deadline(const Problem& problem, const std::string& engine, int deadline_ms) {
+sluice::CommunicatorOptions with_deadline(const Problem& problem, const std::string& engine,
+                                          int deadline_ms) {
   sluice::CommunicatorOptions options = options_for(problem, engine);
   options.deadline_ms = deadline_ms;
   return options;
@@ -68,10 +69,14 @@ void late(const At& at, bool in_combine, Counts counts) {
       self.group.barrier();
       if (self.rank == 1) sleep_ms(1500);
       const double start = now_ms();
-      const std::string message = expect_error<sluice::PeerError>([&] {
-        if (in_combine) comm.combine(returned->args).ready.wait();
-        else comm.dispatch(brought->args).ready.wait();
-      }, {in_combine ? "combine" : "dispatch", "rank 1"});
+      const std::string message = expect_error<sluice::PeerError>(
+          [&] {
+            if (in_combine)
+              comm.combine(returned->args).ready.wait();
+            else
+              comm.dispatch(brought->args).ready.wait();
+          },
+          {in_combine ? "combine" : "dispatch", "rank 1"});
       EXPECT_LT(now_ms() - start, 1500.0 * slower());
       if (self.rank != 1) {
         EXPECT_GT(now_ms() - start, 450) << message;
@@ -87,9 +92,15 @@ void late(const At& at, bool in_combine, Counts counts) {
   });
 }
 
-PROMISE(F1, a_peer_later_than_the_deadline_ends_the_dispatch_everywhere, {{2, 3, 4}}) { late(at, false, Counts::exact); }
-PROMISE(F1, a_peer_later_than_the_deadline_ends_the_bounded_dispatch_everywhere, {{2, 3}}) { late(at, false, Counts::bounded); }
-PROMISE(F1, a_peer_later_than_the_deadline_ends_the_combine_everywhere, {{2, 3}}) { late(at, true, Counts::exact); }
+PROMISE(F1, a_peer_later_than_the_deadline_ends_the_dispatch_everywhere, {{2, 3, 4}}) {
+  late(at, false, Counts::exact);
+}
+PROMISE(F1, a_peer_later_than_the_deadline_ends_the_bounded_dispatch_everywhere, {{2, 3}}) {
+  late(at, false, Counts::bounded);
+}
+PROMISE(F1, a_peer_later_than_the_deadline_ends_the_combine_everywhere, {{2, 3}}) {
+  late(at, true, Counts::exact);
+}
 
 PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
   for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
@@ -109,8 +120,10 @@ PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
       expect_error<sluice::PeerError>([&] { sent.ready.wait(); }, {"rank 0"});
       expect_error<sluice::PeerError>([&] { (void)sent.ready.query(); }, {"rank 0"});
       EXPECT_EQ(*sent.num_rows.as<std::int64_t>(), 0);
-      for (std::int64_t e = 0; e < sent.counts.elements(); ++e) EXPECT_EQ(sent.counts.as<std::int32_t>()[e], 0);
-      for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i) ASSERT_EQ(sent.local_ids.as<std::int32_t>()[i], -1);
+      for (std::int64_t e = 0; e < sent.counts.elements(); ++e)
+        EXPECT_EQ(sent.counts.as<std::int32_t>()[e], 0);
+      for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i)
+        ASSERT_EQ(sent.local_ids.as<std::int32_t>()[i], -1);
     });
   }
 }

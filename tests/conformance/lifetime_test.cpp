@@ -40,7 +40,8 @@ PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
       const std::shared_ptr<Brought> brought = bring(job.problem, self.rank);
       alive = brought;
       sluice::DispatchArgs args = brought->args;
-      for (sluice::ConstTensorView* view : {&args.rows, &args.scales, &args.expert_ids, &args.weights}) view->owner = brought;
+      for (sluice::ConstTensorView* view : {&args.rows, &args.scales, &args.expert_ids, &args.weights})
+        view->owner = brought;
       brought->args = {};
       sent = comm.dispatch(args);
     }
@@ -63,7 +64,10 @@ PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
     returned.reset();
     check_combine(job, self.rank, call, home);
     // One more operation, after which nothing of the earlier ones may be held.
-    { const auto brought = bring(job.problem, self.rank); comm.dispatch(brought->args).ready.wait(); }
+    {
+      const auto brought = bring(job.problem, self.rank);
+      comm.dispatch(brought->args).ready.wait();
+    }
     EXPECT_TRUE(alive.expired());
     EXPECT_TRUE(inputs.expired());
   });
@@ -130,7 +134,8 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
     };
     calls(300);
     self.group.barrier();
-    const std::int64_t pages = resident_pages(), files = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    const std::int64_t pages = resident_pages(), files = entries("/proc/self/fd"),
+                       threads = entries("/proc/self/task");
     calls(rounds);
     self.group.barrier();
     EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
@@ -240,7 +245,8 @@ PROMISE(C10, a_communicator_says_what_it_is, {{1, 3}}) {
     std::int64_t sum = 0;
     for (const sluice::SizeTerm& term : comm.window_size().terms) sum += term.bytes;
     EXPECT_EQ(sum, comm.window_size().window_bytes);
-    EXPECT_EQ(sluice::Communicator::size_of(options, self.size).window_bytes, comm.window_size().window_bytes);
+    EXPECT_EQ(sluice::Communicator::size_of(options, self.size).window_bytes,
+              comm.window_size().window_bytes);
   });
 }
 

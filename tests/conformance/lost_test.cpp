@@ -31,38 +31,46 @@ RunOptions losing(int rank) {
 // The others get PeerError naming the lost rank within `within_ms`, and leave with code 0.
 void expect_loss(sluice::Communicator& comm, const Job& job, int rank, int lost, double within_ms) {
   const double start = now_ms();
-  expect_error<sluice::PeerError>([&] {
-    for (int i = 0; i < 10'000; ++i) {
-      const auto brought = bring(job.problem, rank);
-      const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      sent.ready.wait();
-      sluice::CombineArgs args;
-      args.rows = sent.rows;
-      args.route = sent.route;
-      comm.combine(args).ready.wait();
-    }
-  }, {"rank " + std::to_string(lost)});
+  expect_error<sluice::PeerError>(
+      [&] {
+        for (int i = 0; i < 10'000; ++i) {
+          const auto brought = bring(job.problem, rank);
+          const sluice::DispatchResult sent = comm.dispatch(brought->args);
+          sent.ready.wait();
+          sluice::CombineArgs args;
+          args.rows = sent.rows;
+          args.route = sent.route;
+          comm.combine(args).ready.wait();
+        }
+      },
+      {"rank " + std::to_string(lost)});
   EXPECT_LT(now_ms() - start, within_ms * slower());
 }
 
 PROMISE(F2, a_rank_killed_before_its_first_operation, {{2, 3, 5}, Where::processes}) {
   const Job job(base(at, 1));
   const int lost = at.ranks - 1;
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    if (self.rank == lost) raise(SIGKILL);
-    expect_loss(comm, job, self.rank, lost, 3000);
-  }, losing(lost));
+  run_ranks(
+      at.place, at.ranks,
+      [&](Rank& self) {
+        sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+        if (self.rank == lost) raise(SIGKILL);
+        expect_loss(comm, job, self.rank, lost, 3000);
+      },
+      losing(lost));
 }
 
 PROMISE(F2, a_rank_killed_between_operations, {{2, 3, 5}, Where::processes}) {
   const Job job(base(at, 2));
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    for (int i = 0; i < 3; ++i) round_trip(comm, job, self.rank, {});
-    if (self.rank == 0) raise(SIGKILL);
-    expect_loss(comm, job, self.rank, 0, 3000);
-  }, losing(0));
+  run_ranks(
+      at.place, at.ranks,
+      [&](Rank& self) {
+        sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+        for (int i = 0; i < 3; ++i) round_trip(comm, job, self.rank, {});
+        if (self.rank == 0) raise(SIGKILL);
+        expect_loss(comm, job, self.rank, 0, 3000);
+      },
+      losing(0));
 }
 
 // At a random moment of running operations, several times.
@@ -73,41 +81,51 @@ PROMISE(F2, a_rank_killed_during_an_operation, {{2, 3, 4}, Where::processes}) {
   recipe.call.hidden = 1024;
   const Job job(recipe);
   for (int time = 0; time < times; ++time)
-    run_ranks(at.place, at.ranks, [&](Rank& self) {
-      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-      std::thread killer;
-      if (self.rank == 1) {
-        killer = std::thread([time] {
-          Random random(static_cast<std::uint64_t>(time));
-          sleep_ms(random.unit() * 20);
-          raise(SIGKILL);
-        });
-        killer.detach();
-      }
-      expect_loss(comm, job, self.rank, 1, 5000);
-    }, losing(1));
+    run_ranks(
+        at.place, at.ranks,
+        [&](Rank& self) {
+          sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+          std::thread killer;
+          if (self.rank == 1) {
+            killer = std::thread([time] {
+              Random random(static_cast<std::uint64_t>(time));
+              sleep_ms(random.unit() * 20);
+              raise(SIGKILL);
+            });
+            killer.detach();
+          }
+          expect_loss(comm, job, self.rank, 1, 5000);
+        },
+        losing(1));
 }
 
 PROMISE(F2, a_frozen_rank_is_given_up_after_the_deadline, {{2, 3}, Where::processes}) {
   const Job job(base(at, 4));
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
-    options.deadline_ms = 1000;
-    sluice::Communicator comm(self.group, options);
-    round_trip(comm, job, self.rank, {});
-    if (self.rank == 0) raise(SIGSTOP);
-    expect_loss(comm, job, self.rank, 0, 2500);
-  }, losing(0));
+  run_ranks(
+      at.place, at.ranks,
+      [&](Rank& self) {
+        sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+        options.deadline_ms = 1000;
+        sluice::Communicator comm(self.group, options);
+        round_trip(comm, job, self.rank, {});
+        if (self.rank == 0) raise(SIGSTOP);
+        expect_loss(comm, job, self.rank, 0, 2500);
+      },
+      losing(0));
 }
 
 PROMISE(F2, a_rank_lost_while_communicators_are_made, {{2, 3}, Where::processes}) {
   const Job job(base(at, 5));
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    if (self.rank == 1) raise(SIGKILL);
-    const double start = now_ms();
-    expect_error<sluice::PeerError>([&] { sluice::Communicator(self.group, options_for(job.problem, self.engine)); }, {"rank 1"});
-    EXPECT_LT(now_ms() - start, 3000 * slower());
-  }, losing(1));
+  run_ranks(
+      at.place, at.ranks,
+      [&](Rank& self) {
+        if (self.rank == 1) raise(SIGKILL);
+        const double start = now_ms();
+        expect_error<sluice::PeerError>(
+            [&] { sluice::Communicator(self.group, options_for(job.problem, self.engine)); }, {"rank 1"});
+        EXPECT_LT(now_ms() - start, 3000 * slower());
+      },
+      losing(1));
 }
 
 // One rank gives up its body with an exception; the harness counts on every process leaving in 5 s.
@@ -149,8 +167,10 @@ PROMISE(F4, leaving_with_operations_still_queued, {{2, 3}}) {
     for (int i = 0; i < 5; ++i) {
       const auto brought = bring(job.problem, self.rank);
       const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      if (i < 4) sent.ready.wait();
-      else sent.ready.stream_wait({});
+      if (i < 4)
+        sent.ready.wait();
+      else
+        sent.ready.stream_wait({});
     }
   });
 }
@@ -167,7 +187,8 @@ PROMISE(F4, a_process_may_end_without_destroying_anything, {{2, 3}}) {
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   DIR* dir = opendir(folder.c_str());
-  for (const dirent* entry = nullptr; dir != nullptr && (entry = readdir(dir)) != nullptr;) names.emplace_back(entry->d_name);
+  for (const dirent* entry = nullptr; dir != nullptr && (entry = readdir(dir)) != nullptr;)
+    names.emplace_back(entry->d_name);
   if (dir != nullptr) closedir(dir);
   return names;
 }
@@ -176,41 +197,51 @@ PROMISE(F4, no_descriptor_thread_or_mapping_is_left, {{2, 3}, Where::processes})
   const Job job(base(at, 10));
   RunOptions options;
   options.no_group = true;
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    std::size_t files = 0, threads = 0;
-    for (int turn = 0; turn < 3; ++turn) {
-      {
-        self.group = sluice::Group::from_environment();
-        sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-        round_trip(comm, job, self.rank, {});
-        self.group = {};
-      }
-      if (turn > 0) {
-        EXPECT_EQ(names_in("/proc/self/fd").size(), files) << "descriptors in turn " << turn;
-        EXPECT_EQ(names_in("/proc/self/task").size(), threads) << "threads in turn " << turn;
-      }
-      files = names_in("/proc/self/fd").size();
-      threads = names_in("/proc/self/task").size();
-    }
-    EXPECT_EQ(threads, 3u) << "., .. and the main thread";
-  }, options);
+  run_ranks(
+      at.place, at.ranks,
+      [&](Rank& self) {
+        std::size_t files = 0, threads = 0;
+        for (int turn = 0; turn < 3; ++turn) {
+          {
+            self.group = sluice::Group::from_environment();
+            sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+            round_trip(comm, job, self.rank, {});
+            self.group = {};
+          }
+          if (turn > 0) {
+            EXPECT_EQ(names_in("/proc/self/fd").size(), files) << "descriptors in turn " << turn;
+            EXPECT_EQ(names_in("/proc/self/task").size(), threads) << "threads in turn " << turn;
+          }
+          files = names_in("/proc/self/fd").size();
+          threads = names_in("/proc/self/task").size();
+        }
+        EXPECT_EQ(threads, 3u) << "., .. and the main thread";
+      },
+      options);
 }
 
 PROMISE(F4, no_shared_memory_is_left_by_a_killed_rank, {{2}, Where::processes}) {
   const auto before = names_in("/dev/shm").size();
   const Job job(base(at, 11));
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    round_trip(comm, job, self.rank, {});
-    if (self.rank == 1) raise(SIGKILL);
-    expect_loss(comm, job, self.rank, 1, 3000);
-  }, losing(1));
+  run_ranks(
+      at.place, at.ranks,
+      [&](Rank& self) {
+        sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+        round_trip(comm, job, self.rank, {});
+        if (self.rank == 1) raise(SIGKILL);
+        expect_loss(comm, job, self.rank, 1, 3000);
+      },
+      losing(1));
   EXPECT_EQ(names_in("/dev/shm").size(), before);
 }
 
 // What cannot be shown on this machine says so.
-PROMISE(C9, composes_with_other_collectives, {{2}, Where::threads}) { GTEST_SKIP() << "needs a GPU: kernels that hold SMs"; }
-PROMISE(F5, partial_peer_access_is_one_message, {{2}, Where::threads}) { GTEST_SKIP() << "needs GPUs, or an engine with peer access"; }
+PROMISE(C9, composes_with_other_collectives, {{2}, Where::threads}) {
+  GTEST_SKIP() << "needs a GPU: kernels that hold SMs";
+}
+PROMISE(F5, partial_peer_access_is_one_message, {{2}, Where::threads}) {
+  GTEST_SKIP() << "needs GPUs, or an engine with peer access";
+}
 
 }  // namespace
 }  // namespace conformance

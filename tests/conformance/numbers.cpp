@@ -8,7 +8,7 @@ namespace conformance {
 namespace {
 
 struct Format {
-  int mantissa;         // stored bits
+  int mantissa;  // stored bits
   int bias;
   double largest;
   bool saturates;
@@ -19,9 +19,12 @@ struct Format {
 
 Format format_of(DataType type) {
   switch (type) {
-    case DataType::bf16: return {7, 127, std::ldexp(255.0, 120), false, 0x7f80, 0x7fc0, 15};
-    case DataType::fp16: return {10, 15, 65504.0, false, 0x7c00, 0x7e00, 15};
-    default: return {3, 7, 448.0, true, 0x7f, 0x7f, 7};  // e4m3
+    case DataType::bf16:
+      return {7, 127, std::ldexp(255.0, 120), false, 0x7f80, 0x7fc0, 15};
+    case DataType::fp16:
+      return {10, 15, 65504.0, false, 0x7c00, 0x7e00, 15};
+    default:
+      return {3, 7, 448.0, true, 0x7f, 0x7f, 7};  // e4m3
   }
 }
 
@@ -40,7 +43,8 @@ std::uint32_t encode(const Format& f, double value) {
   const double steps = std::nearbyint(std::ldexp(size, f.mantissa - exponent));
   if (std::ldexp(steps, exponent - f.mantissa) > f.largest) return sign | overflow;
   // Below 2^mantissa steps the number is subnormal; a carry into the next exponent adds up by itself.
-  const auto bits = static_cast<std::uint32_t>(steps) + (static_cast<std::uint32_t>(exponent - smallest) << f.mantissa);
+  const auto bits =
+      static_cast<std::uint32_t>(steps) + (static_cast<std::uint32_t>(exponent - smallest) << f.mantissa);
   return sign | bits;
 }
 
@@ -85,8 +89,10 @@ float to_float(DataType type, const void* element) {
 void from_float(DataType type, float value, void* element) {
   if (type == DataType::fp32) {
     const std::uint32_t nan = 0x7fc00000;
-    if (std::isnan(value)) std::memcpy(element, &nan, 4);
-    else std::memcpy(element, &value, 4);
+    if (std::isnan(value))
+      std::memcpy(element, &nan, 4);
+    else
+      std::memcpy(element, &value, 4);
     return;
   }
   const std::uint32_t bits = encode(format_of(type), static_cast<double>(value));
@@ -128,9 +134,12 @@ std::uint32_t tame_bits(DataType type, std::uint32_t random) {
   const std::uint32_t sign = (random >> 3) & 1u;
   const std::uint32_t fraction = random >> 4;
   switch (type) {
-    case DataType::bf16: return (sign << 15) | ((123u + exponent) << 7) | (fraction & 0x7fu);
-    case DataType::fp16: return (sign << 15) | ((11u + exponent) << 10) | (fraction & 0x3ffu);
-    default: return (sign << 31) | ((123u + exponent) << 23) | (fraction & 0x7fffffu);
+    case DataType::bf16:
+      return (sign << 15) | ((123u + exponent) << 7) | (fraction & 0x7fu);
+    case DataType::fp16:
+      return (sign << 15) | ((11u + exponent) << 10) | (fraction & 0x3ffu);
+    default:
+      return (sign << 31) | ((123u + exponent) << 23) | (fraction & 0x7fffffu);
   }
 }
 
@@ -143,12 +152,24 @@ std::uint32_t special_bits(DataType type, std::uint32_t random) {
   const std::uint32_t some = (random >> 9) & 0x3fu;
   std::uint32_t size = 0;
   switch (random % 6u) {
-    case 0: size = infinity + 1u + some; break;   // NaN with a payload
-    case 1: size = infinity; break;
-    case 2: size = 0; break;
-    case 3: size = 1u + some; break;              // subnormal
-    case 4: size = infinity - 1u - some; break;   // near the largest
-    default: size = infinity / 2u + some; break;  // near one
+    case 0:
+      size = infinity + 1u + some;
+      break;  // NaN with a payload
+    case 1:
+      size = infinity;
+      break;
+    case 2:
+      size = 0;
+      break;
+    case 3:
+      size = 1u + some;
+      break;  // subnormal
+    case 4:
+      size = infinity - 1u - some;
+      break;  // near the largest
+    default:
+      size = infinity / 2u + some;
+      break;  // near one
   }
   return (sign << sign_bit) | size;
 }

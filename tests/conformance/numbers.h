@@ -2,10 +2,10 @@
 // library, so that a mistake in one is seen by the other.
 #pragma once
 
+#include <sluice/sluice.h>
+
 #include <cstddef>
 #include <cstdint>
-
-#include <sluice/sluice.h>
 
 namespace conformance {
 
@@ -28,7 +28,9 @@ struct Random {
   std::uint64_t state;
   explicit Random(std::uint64_t seed) : state(mix(seed)) {}
   std::uint64_t next();
-  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n)); }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n));
+  }
   std::int64_t between(std::int64_t low, std::int64_t high) { return low + below(high - low + 1); }
   double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   double normal();

@@ -52,8 +52,10 @@ void arrive_by_expert(const Problem& p, int rank, Arrivals& out) {
         if (!a.dropped) ++out.per_expert[index(e)];
       }
     }
-    if (p.call.layout == Layout::grouped) out.end = (row + p.call.alignment - 1) / p.call.alignment * p.call.alignment;
-    else out.end += row;
+    if (p.call.layout == Layout::grouped)
+      out.end = (row + p.call.alignment - 1) / p.call.alignment * p.call.alignment;
+    else
+      out.end += row;
   }
 }
 
@@ -64,10 +66,13 @@ Arrivals arrivals_at(const Problem& p, int rank) {
   out.per_expert.assign(index(p.local_experts(rank)), 0);
   out.chosen = out.per_expert;
   out.per_source.assign(index(p.ranks), 0);
-  if (p.call.layout == Layout::packed) arrive_packed(p, rank, out);
-  else arrive_by_expert(p, rank, out);
+  if (p.call.layout == Layout::packed)
+    arrive_packed(p, rank, out);
+  else
+    arrive_by_expert(p, rank, out);
   for (int s = 0; s < p.ranks; ++s)
-    for (std::int64_t t = 0; t < p.inputs[index(s)].tokens; ++t) out.per_source[index(s)] += goes_to(p, p.inputs[index(s)], t, rank);
+    for (std::int64_t t = 0; t < p.inputs[index(s)].tokens; ++t)
+      out.per_source[index(s)] += goes_to(p, p.inputs[index(s)], t, rank);
   for (const Arrival& a : out.list) out.dropped += a.dropped;
   return out;
 }
@@ -83,8 +88,10 @@ namespace {
 void place(const Problem& p, const Arrival& a, int rank, std::int64_t row, Image& image) {
   const Input& in = p.inputs[index(a.source)];
   image.filled[index(row)] = true;
-  std::copy_n(in.sent_rows.begin() + a.token * image.row_bytes, image.row_bytes, image.data.begin() + row * image.row_bytes);
-  std::copy_n(in.sent_scales.begin() + a.token * image.scale_bytes, image.scale_bytes, image.scales.begin() + row * image.scale_bytes);
+  std::copy_n(in.sent_rows.begin() + a.token * image.row_bytes, image.row_bytes,
+              image.data.begin() + row * image.row_bytes);
+  std::copy_n(in.sent_scales.begin() + a.token * image.scale_bytes, image.scale_bytes,
+              image.scales.begin() + row * image.scale_bytes);
   if (p.call.mask) return;
   float sum = 0;
   bool any = false;
@@ -93,7 +100,9 @@ void place(const Problem& p, const Arrival& a, int rank, std::int64_t row, Image
     const float weight = p.call.weights ? in.weights[index(a.token * p.call.topk + k)] : 0.0f;
     const bool here = p.owner(expert) == rank;
     if (p.call.layout == Layout::packed) {
-      if (here) image.local_ids[index(row * p.call.topk + k)] = static_cast<std::int32_t>(expert - p.first[index(rank)]);
+      if (here)
+        image.local_ids[index(row * p.call.topk + k)] =
+            static_cast<std::int32_t>(expert - p.first[index(rank)]);
       if (here && p.call.weights) image.weights[index(row * p.call.topk + k)] = weight;
     } else if (here && expert - p.first[index(rank)] == a.local_expert) {
       sum = any ? sum + weight : weight;  // the same expert twice: added in slot order
@@ -104,14 +113,16 @@ void place(const Problem& p, const Arrival& a, int rank, std::int64_t row, Image
 }
 
 void count(const Problem& p, const Arrivals& arrivals, Image& image) {
-  const std::int64_t room = p.call.on_overflow == OnOverflow::drop && p.call.capacity > 0 ? p.call.capacity : INT64_MAX;
+  const std::int64_t room =
+      p.call.on_overflow == OnOverflow::drop && p.call.capacity > 0 ? p.call.capacity : INT64_MAX;
   image.counts = image.aligned_counts = image.host_per_expert = arrivals.per_expert;
   if (p.call.layout == Layout::packed) image.host_per_expert = arrivals.chosen;  // known before the drop
   image.host_per_source = arrivals.per_source;
   image.dropped = arrivals.dropped;
   image.offsets.assign(1, 0);
   if (p.call.layout == Layout::packed) {
-    for (std::int64_t n : arrivals.per_source) image.offsets.push_back(std::min(room, image.offsets.back() + n));
+    for (std::int64_t n : arrivals.per_source)
+      image.offsets.push_back(std::min(room, image.offsets.back() + n));
     image.num_rows = std::min(room, arrivals.end);
     if (p.call.mask) image.host_per_expert.clear();
   } else if (p.call.layout == Layout::grouped) {
@@ -122,7 +133,8 @@ void count(const Problem& p, const Arrivals& arrivals, Image& image) {
     }
     image.num_rows = image.offsets.back();
   } else {
-    for (std::size_t e = 0; e < arrivals.per_expert.size(); ++e) image.offsets.push_back(image.offsets.back() + image.per_expert_rows);
+    for (std::size_t e = 0; e < arrivals.per_expert.size(); ++e)
+      image.offsets.push_back(image.offsets.back() + image.per_expert_rows);
     for (std::int64_t n : arrivals.per_expert) image.num_rows += n;
   }
   image.host_rows = image.num_rows;
@@ -130,7 +142,8 @@ void count(const Problem& p, const Arrivals& arrivals, Image& image) {
 
 }  // namespace
 
-Image expected_image(const Problem& p, const Arrivals& arrivals, int rank, std::int64_t rows, std::int64_t per_expert_rows) {
+Image expected_image(const Problem& p, const Arrivals& arrivals, int rank, std::int64_t rows,
+                     std::int64_t per_expert_rows) {
   Image image;
   image.rows = rows;
   image.per_expert_rows = per_expert_rows;
@@ -193,12 +206,17 @@ void compare_rows(const Problem& p, const Image& expected, const Image& got, Fin
     const std::byte* row = got.data.data() + n * expected.row_bytes;
     const std::byte* scales = got.scales.data() + n * expected.scale_bytes;
     const bool bits_matter = filled || p.call.zero_padding;  // the expected image is zero where nothing came
-    if (bits_matter && expected.row_bytes > 0 && std::memcmp(expected.data.data() + n * expected.row_bytes, row, index(expected.row_bytes)) != 0)
-      out.push_back("row " + std::to_string(n) + (filled ? " does not hold its token's bytes" : " is padding and not zero"));
+    if (bits_matter && expected.row_bytes > 0 &&
+        std::memcmp(expected.data.data() + n * expected.row_bytes, row, index(expected.row_bytes)) != 0)
+      out.push_back("row " + std::to_string(n) +
+                    (filled ? " does not hold its token's bytes" : " is padding and not zero"));
     if (expected.scale_bytes == 0) continue;
-    if (bits_matter && std::memcmp(expected.scales.data() + n * expected.scale_bytes, scales, index(expected.scale_bytes)) != 0)
-      out.push_back("scales of row " + std::to_string(n) + (filled ? " are not its token's" : " are padding and not zero"));
-    if (!filled && !finite_scales(p, scales, expected.scale_bytes)) out.push_back("scales of padding row " + std::to_string(n) + " are not finite");
+    if (bits_matter && std::memcmp(expected.scales.data() + n * expected.scale_bytes, scales,
+                                   index(expected.scale_bytes)) != 0)
+      out.push_back("scales of row " + std::to_string(n) +
+                    (filled ? " are not its token's" : " are padding and not zero"));
+    if (!filled && !finite_scales(p, scales, expected.scale_bytes))
+      out.push_back("scales of padding row " + std::to_string(n) + " are not finite");
   }
 }
 
@@ -223,7 +241,8 @@ Findings compare(const Problem& p, const Image& expected, const Image& got) {
   }
   differ(out, "local_ids", expected.local_ids, got.local_ids);
   differ(out, "weights", expected.weights, got.weights);
-  if (out.empty() && got.data.size() == expected.data.size() && got.scales.size() == expected.scales.size()) compare_rows(p, expected, got, out);
+  if (out.empty() && got.data.size() == expected.data.size() && got.scales.size() == expected.scales.size())
+    compare_rows(p, expected, got, out);
   return out;
 }
 

@@ -1,11 +1,11 @@
 // The oracle itself: its numbers against their definitions, and that it says no to what is wrong.
+#include "oracle.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-#include "oracle.h"
 
 namespace conformance {
 namespace {
@@ -24,7 +24,8 @@ Recipe small(Layout layout) {
 
 Image image_of(const Problem& p, int rank) {
   const Arrivals arrivals = arrivals_at(p, rank);
-  if (p.call.layout == Layout::padded) return expected_image(p, arrivals, rank, 20 * p.local_experts(rank), 20);
+  if (p.call.layout == Layout::padded)
+    return expected_image(p, arrivals, rank, 20 * p.local_experts(rank), 20);
   return expected_image(p, arrivals, rank, arrivals.end, 0);
 }
 
@@ -48,8 +49,10 @@ TEST(oracle, rejects_every_kind_of_wrong_dispatch) {
       spoil(wrong);
       EXPECT_FALSE(compare(p, right, wrong).empty()) << what;
     };
-    rejects("one bit of a row", [&](Image& i) { i.data[static_cast<std::size_t>(filled * i.row_bytes + 7)] ^= std::byte{1}; });
-    rejects("one bit of a scale", [&](Image& i) { i.scales[static_cast<std::size_t>(filled * i.scale_bytes)] ^= std::byte{1}; });
+    rejects("one bit of a row",
+            [&](Image& i) { i.data[static_cast<std::size_t>(filled * i.row_bytes + 7)] ^= std::byte{1}; });
+    rejects("one bit of a scale",
+            [&](Image& i) { i.scales[static_cast<std::size_t>(filled * i.scale_bytes)] ^= std::byte{1}; });
     rejects("a count", [](Image& i) { ++i.counts[0]; });
     rejects("an aligned count", [](Image& i) { ++i.aligned_counts[1]; });
     rejects("an offset", [](Image& i) { --i.offsets.back(); });
@@ -60,7 +63,9 @@ TEST(oracle, rejects_every_kind_of_wrong_dispatch) {
     rejects("no weights", [](Image& i) { i.weights.clear(); });
     rejects("a row too few", [](Image& i) { --i.rows; });
     if (layout == Layout::packed) rejects("a local id", [](Image& i) { i.local_ids[0] ^= 1; });
-    if (empty >= 0) rejects("padding that is not zero", [&](Image& i) { i.data[static_cast<std::size_t>(empty * i.row_bytes)] = std::byte{1}; });
+    if (empty >= 0)
+      rejects("padding that is not zero",
+              [&](Image& i) { i.data[static_cast<std::size_t>(empty * i.row_bytes)] = std::byte{1}; });
   }
 }
 
@@ -69,7 +74,8 @@ TEST(oracle, rejects_swapped_rows) {
   const Image right = image_of(p, 1);
   ASSERT_GE(right.rows, 2);
   Image wrong = right;
-  std::swap_ranges(wrong.data.begin(), wrong.data.begin() + wrong.row_bytes, wrong.data.begin() + wrong.row_bytes);
+  std::swap_ranges(wrong.data.begin(), wrong.data.begin() + wrong.row_bytes,
+                   wrong.data.begin() + wrong.row_bytes);
   EXPECT_FALSE(compare(p, right, wrong).empty());
 }
 
@@ -113,11 +119,17 @@ TEST(oracle, bound_is_tight_enough_to_see_a_lost_row) {
 
 TEST(numbers, conversions_round_to_nearest_even) {
   std::uint16_t half = 0;
-  const auto bf16 = [&](float x) { from_float(DataType::bf16, x, &half); return half; };
-  const auto fp16 = [&](float x) { from_float(DataType::fp16, x, &half); return half; };
+  const auto bf16 = [&](float x) {
+    from_float(DataType::bf16, x, &half);
+    return half;
+  };
+  const auto fp16 = [&](float x) {
+    from_float(DataType::fp16, x, &half);
+    return half;
+  };
   EXPECT_EQ(bf16(1.0f), 0x3f80);
-  EXPECT_EQ(bf16(1.0f + 0x1p-8f), 0x3f80);          // a tie: to even
-  EXPECT_EQ(bf16(1.0f + 0x3p-8f), 0x3f82);          // the other tie
+  EXPECT_EQ(bf16(1.0f + 0x1p-8f), 0x3f80);  // a tie: to even
+  EXPECT_EQ(bf16(1.0f + 0x3p-8f), 0x3f82);  // the other tie
   EXPECT_EQ(bf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
   EXPECT_EQ(bf16(std::numeric_limits<float>::max()), 0x7f80);
   EXPECT_EQ(bf16(-0.0f), 0x8000);
@@ -153,9 +165,11 @@ TEST(numbers, e4m3_is_the_nearest_of_all_its_values) {
     for (int b = 0; b < 256; ++b) {
       const auto byte = static_cast<std::uint8_t>(b);
       const float value = to_float(DataType::e4m3, &byte);
-      if (!std::isnan(value)) best = std::min(best, std::fabs(static_cast<double>(value) - static_cast<double>(x)));
+      if (!std::isnan(value))
+        best = std::min(best, std::fabs(static_cast<double>(value) - static_cast<double>(x)));
     }
-    ASSERT_EQ(std::fabs(static_cast<double>(to_float(DataType::e4m3, &got)) - static_cast<double>(x)), best) << x;
+    ASSERT_EQ(std::fabs(static_cast<double>(to_float(DataType::e4m3, &got)) - static_cast<double>(x)), best)
+        << x;
   }
   std::uint8_t byte = 0;
   from_float(DataType::e4m3, -std::numeric_limits<float>::infinity(), &byte);

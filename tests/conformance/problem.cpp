@@ -27,26 +27,33 @@ std::vector<std::int64_t> choose(Random& random, const std::vector<double>& popu
 std::vector<double> popularity_of(const Recipe& recipe, const Problem& problem, Random& random) {
   std::vector<double> popularity(index(recipe.experts), 1.0);
   if (recipe.routing == Routing::one_rank)
-    for (int e = 0; e < recipe.experts; ++e) popularity[index(e)] = problem.owner(e) == problem.owner(0) ? 1.0 : 0.0;
+    for (int e = 0; e < recipe.experts; ++e)
+      popularity[index(e)] = problem.owner(e) == problem.owner(0) ? 1.0 : 0.0;
   if (recipe.routing == Routing::log_normal)
     for (double& p : popularity) p = std::min(1.0, std::exp(1.5 * random.normal() - 2.0));
   return popularity;
 }
 
 std::int64_t no_expert(Random& random, const Recipe& recipe) {
-  const std::int64_t wide[] = {recipe.experts, recipe.experts + 1, 0x7fffffff, -2, std::int64_t{1} << 31, std::int64_t{1} << 40, -5000000000};
+  const std::int64_t wide[] = {recipe.experts,        recipe.experts + 1,    0x7fffffff, -2,
+                               std::int64_t{1} << 31, std::int64_t{1} << 40, -5000000000};
   return wide[random.below(recipe.call.id_type == DataType::int64 ? 7 : 4)];
 }
 
-void make_ids(const Recipe& recipe, const Problem& problem, Random& random, const std::vector<std::int64_t>& common, Input& in) {
+void make_ids(const Recipe& recipe, const Problem& problem, Random& random,
+              const std::vector<std::int64_t>& common, Input& in) {
   const int topk = recipe.call.topk;
   const std::vector<double> popularity = popularity_of(recipe, problem, random);
   for (std::int64_t t = 0; t < in.tokens; ++t) {
     std::vector<std::int64_t> ids(index(topk), -1);
-    const bool alike = recipe.routing == Routing::one_set || (recipe.routing == Routing::ten_random && t >= 10);
-    if (alike) ids = common;
-    else if (recipe.routing == Routing::one_expert) ids[0] = recipe.experts - 1;
-    else if (recipe.routing != Routing::nowhere) ids = choose(random, popularity, topk);
+    const bool alike =
+        recipe.routing == Routing::one_set || (recipe.routing == Routing::ten_random && t >= 10);
+    if (alike)
+      ids = common;
+    else if (recipe.routing == Routing::one_expert)
+      ids[0] = recipe.experts - 1;
+    else if (recipe.routing != Routing::nowhere)
+      ids = choose(random, popularity, topk);
     for (int k = 0; k < topk; ++k) {
       if (random.chance(recipe.missing)) ids[index(k)] = -1;
       if (k > 0 && random.chance(recipe.twice)) ids[index(k)] = ids[index(k) - 1];
@@ -58,7 +65,10 @@ void make_ids(const Recipe& recipe, const Problem& problem, Random& random, cons
 
 void make_mask(const Recipe& recipe, const Problem& problem, Random& random, Input& in) {
   in.mask.assign(index(in.tokens * problem.ranks), 0);
-  for (auto& m : in.mask) m = random.chance(recipe.routing == Routing::nowhere ? 0.0 : 0.4) ? static_cast<std::uint8_t>(random.between(1, 255)) : 0;
+  for (auto& m : in.mask)
+    m = random.chance(recipe.routing == Routing::nowhere ? 0.0 : 0.4)
+            ? static_cast<std::uint8_t>(random.between(1, 255))
+            : 0;
 }
 
 }  // namespace
@@ -77,7 +87,8 @@ std::int64_t Problem::sent_scale_bytes() const {
   return scale_bytes();
 }
 
-void quantise(const void* row, DataType type, std::int64_t n, Quantise form, std::byte* out, std::byte* scales) {
+void quantise(const void* row, DataType type, std::int64_t n, Quantise form, std::byte* out,
+              std::byte* scales) {
   const auto* bytes = static_cast<const std::byte*>(row);
   const std::int64_t groups = (n + 127) / 128;
   if (form == Quantise::e4m3_power_of_two) std::memset(scales, 0, index((groups + 3) / 4 * 4));
@@ -93,14 +104,17 @@ void quantise(const void* row, DataType type, std::int64_t n, Quantise form, std
     const bool power = form == Quantise::e4m3_power_of_two;
     if (power) {
       int exponent = 0;
-      const float fraction = std::frexp(scale, &exponent);       // scale = fraction * 2^exponent, fraction in [0.5, 1)
-      if (fraction == 0.5f) --exponent;                          // a power of two is its own ceiling
+      const float fraction =
+          std::frexp(scale, &exponent);  // scale = fraction * 2^exponent, fraction in [0.5, 1)
+      if (fraction == 0.5f) --exponent;  // a power of two is its own ceiling
       scale = std::ldexp(1.0f, exponent);
       scales[g] = static_cast<std::byte>(exponent + 127);
     } else {
       std::memcpy(scales + 4 * g, &scale, 4);
     }
-    for (std::size_t i = 0; i < x.size(); ++i) from_float(DataType::e4m3, power ? x[i] / scale : x[i] * inverse, out + g * 128 + static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      from_float(DataType::e4m3, power ? x[i] / scale : x[i] * inverse,
+                 out + g * 128 + static_cast<std::int64_t>(i));
   }
 }
 
@@ -113,10 +127,12 @@ void refill(Problem& problem, std::uint64_t seed, Fill fill) {
     in.scales.resize(index(in.tokens * problem.scale_bytes()));
     for (std::int64_t t = 0; t < in.tokens; ++t) {
       fill_row(random.next(), call.dtype, call.hidden, fill, in.rows.data() + t * problem.row_bytes());
-      fill_row(random.next(), DataType::uint8, problem.scale_bytes(), Fill::noise, in.scales.data() + t * problem.scale_bytes());
+      fill_row(random.next(), DataType::uint8, problem.scale_bytes(), Fill::noise,
+               in.scales.data() + t * problem.scale_bytes());
     }
     in.weights.clear();
-    for (std::int64_t i = 0; call.weights && i < in.tokens * call.topk; ++i) in.weights.push_back(static_cast<float>(random.unit() + 0.01));
+    for (std::int64_t i = 0; call.weights && i < in.tokens * call.topk; ++i)
+      in.weights.push_back(static_cast<float>(random.unit() + 0.01));
     in.sent_rows = in.rows;
     in.sent_scales = in.scales;
     if (call.quantise == Quantise::none) continue;
@@ -124,7 +140,8 @@ void refill(Problem& problem, std::uint64_t seed, Fill fill) {
     in.sent_scales.resize(index(in.tokens * problem.sent_scale_bytes()));
     for (std::int64_t t = 0; t < in.tokens; ++t)
       quantise(in.rows.data() + t * problem.row_bytes(), call.dtype, call.hidden, call.quantise,
-               in.sent_rows.data() + t * problem.sent_row_bytes(), in.sent_scales.data() + t * problem.sent_scale_bytes());
+               in.sent_rows.data() + t * problem.sent_row_bytes(),
+               in.sent_scales.data() + t * problem.sent_scale_bytes());
   }
 }
 
@@ -136,17 +153,22 @@ Problem make_problem(const Recipe& recipe) {
   problem.call = recipe.call;
   problem.first = recipe.first;
   problem.even_split = recipe.first.empty();
-  for (int r = 0; problem.even_split && r <= recipe.ranks; ++r) problem.first.push_back(r * (recipe.experts / recipe.ranks));
+  for (int r = 0; problem.even_split && r <= recipe.ranks; ++r)
+    problem.first.push_back(r * (recipe.experts / recipe.ranks));
   Random random(recipe.seed);
-  const std::vector<std::int64_t> common = choose(random, std::vector<double>(index(recipe.experts), 1.0), recipe.call.topk);
+  const std::vector<std::int64_t> common =
+      choose(random, std::vector<double>(index(recipe.experts), 1.0), recipe.call.topk);
   problem.max_tokens = recipe.max_tokens;
   for (int r = 0; r < recipe.ranks; ++r) {
     Input in;
     in.tokens = recipe.tokens.empty() ? 13 : recipe.tokens[index(r) % recipe.tokens.size()];
-    if (recipe.max_tokens == 0) problem.max_tokens = std::max(problem.max_tokens, std::max<std::int64_t>(in.tokens, 1));
+    if (recipe.max_tokens == 0)
+      problem.max_tokens = std::max(problem.max_tokens, std::max<std::int64_t>(in.tokens, 1));
     Random own(recipe.seed * 7919 + static_cast<std::uint64_t>(r));
-    if (recipe.call.mask) make_mask(recipe, problem, own, in);
-    else make_ids(recipe, problem, own, common, in);
+    if (recipe.call.mask)
+      make_mask(recipe, problem, own, in);
+    else
+      make_ids(recipe, problem, own, common, in);
     problem.inputs.push_back(std::move(in));
   }
   if (recipe.call.mask) problem.call.weights = false;
@@ -158,14 +180,16 @@ std::string describe(const Problem& p) {
   static const char* layouts[] = {"packed", "grouped", "padded"};
   const Call& c = p.call;
   std::ostringstream out;
-  out << "seed " << p.seed << ", R " << p.ranks << ", E " << p.experts << (p.even_split ? "" : " (uneven)") << ", K " << c.topk << ", H " << c.hidden << ' '
-      << sluice::name_of(c.dtype) << ", T {";
+  out << "seed " << p.seed << ", R " << p.ranks << ", E " << p.experts << (p.even_split ? "" : " (uneven)")
+      << ", K " << c.topk << ", H " << c.hidden << ' ' << sluice::name_of(c.dtype) << ", T {";
   for (int r = 0; r < std::min(p.ranks, 16); ++r) out << (r ? "," : "") << p.inputs[index(r)].tokens;
-  out << "}, " << layouts[static_cast<int>(c.layout)] << (c.counts == Counts::exact ? " exact" : " bounded") << ", capacity " << c.capacity
-      << (c.on_overflow == OnOverflow::drop ? " drop" : "") << ", alignment " << c.alignment << ", " << sluice::name_of(c.id_type) << " ids"
-      << (c.mask ? " (mask)" : "") << (c.weights ? ", weights" : "") << ", quantise " << static_cast<int>(c.quantise) << ", scales " << c.scales
-      << (c.scale_layout == ScaleLayout::column ? " column" : "") << (c.zero_padding ? ", zero padding" : "")
-      << (c.checks == Checks::off ? ", unchecked" : "") << ", channel " << c.channel;
+  out << "}, " << layouts[static_cast<int>(c.layout)] << (c.counts == Counts::exact ? " exact" : " bounded")
+      << ", capacity " << c.capacity << (c.on_overflow == OnOverflow::drop ? " drop" : "") << ", alignment "
+      << c.alignment << ", " << sluice::name_of(c.id_type) << " ids" << (c.mask ? " (mask)" : "")
+      << (c.weights ? ", weights" : "") << ", quantise " << static_cast<int>(c.quantise) << ", scales "
+      << c.scales << (c.scale_layout == ScaleLayout::column ? " column" : "")
+      << (c.zero_padding ? ", zero padding" : "") << (c.checks == Checks::off ? ", unchecked" : "")
+      << ", channel " << c.channel;
   return out.str();
 }
 

@@ -2,12 +2,12 @@
 // want to go, and how the call is made. Every rank knows everything, so each can say what it must get.
 #pragma once
 
+#include <sluice/sluice.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <sluice/sluice.h>
 
 #include "numbers.h"
 
@@ -23,13 +23,13 @@ using sluice::ScaleLayout;
 using Bytes = std::vector<std::byte>;
 
 enum class Routing {
-  uniform,      // K different experts
-  one_expert,   // everything to the last expert (K = 1 or duplicates are -1)
-  one_set,      // everything to the same K experts
-  one_rank,     // experts of rank 0 only
-  log_normal,   // some experts are far more popular
-  ten_random,   // the first ten tokens random, the rest alike
-  nowhere,      // all -1
+  uniform,     // K different experts
+  one_expert,  // everything to the last expert (K = 1 or duplicates are -1)
+  one_set,     // everything to the same K experts
+  one_rank,    // experts of rank 0 only
+  log_normal,  // some experts are far more popular
+  ten_random,  // the first ten tokens random, the rest alike
+  nowhere,     // all -1
 };
 
 // What all ranks agree on.
@@ -45,10 +45,10 @@ struct Call {
   OnOverflow on_overflow = OnOverflow::error;
   Quantise quantise = Quantise::none;
   ScaleLayout scale_layout = ScaleLayout::row;
-  std::int64_t scales = 0;                 // elements per row, 0 = none
+  std::int64_t scales = 0;  // elements per row, 0 = none
   DataType scale_type = DataType::fp32;
   bool weights = true;
-  bool mask = false;                       // a rank mask instead of ids
+  bool mask = false;  // a rank mask instead of ids
   bool zero_padding = false;
   Checks checks = Checks::by_default;
   int channel = 0;
@@ -58,24 +58,24 @@ struct Recipe {
   std::uint64_t seed = 1;
   int ranks = 1;
   int experts = 8;
-  std::vector<int> first;                  // empty = even split
-  std::vector<std::int64_t> tokens;        // of rank r: tokens[r % size]
-  std::int64_t max_tokens = 0;             // 0 = the most of `tokens`
+  std::vector<int> first;            // empty = even split
+  std::vector<std::int64_t> tokens;  // of rank r: tokens[r % size]
+  std::int64_t max_tokens = 0;       // 0 = the most of `tokens`
   Routing routing = Routing::uniform;
-  double missing = 0;                      // chance that a choice is -1
-  double twice = 0;                        // chance that a choice repeats the one before
-  double outside = 0;                      // chance that a choice is no expert (unchecked calls)
+  double missing = 0;  // chance that a choice is -1
+  double twice = 0;    // chance that a choice repeats the one before
+  double outside = 0;  // chance that a choice is no expert (unchecked calls)
   Fill fill = Fill::noise;
   Call call;
 };
 
-struct Input {                             // of one rank
+struct Input {  // of one rank
   std::int64_t tokens = 0;
-  std::vector<std::int64_t> ids;           // [T, K]
-  std::vector<float> weights;              // [T, K]
-  std::vector<std::uint8_t> mask;          // [T, R]
-  Bytes rows;                              // [T, row_bytes]
-  Bytes scales;                            // [T, scale_bytes]
+  std::vector<std::int64_t> ids;   // [T, K]
+  std::vector<float> weights;      // [T, K]
+  std::vector<std::uint8_t> mask;  // [T, R]
+  Bytes rows;                      // [T, row_bytes]
+  Bytes scales;                    // [T, scale_bytes]
   // What the destinations must see: the same, or quantised.
   Bytes sent_rows;
   Bytes sent_scales;
@@ -85,13 +85,15 @@ struct Problem {
   std::uint64_t seed = 1;
   int ranks = 1;
   int experts = 8;
-  std::vector<int> first;                  // [R + 1]
+  std::vector<int> first;  // [R + 1]
   bool even_split = true;
   std::int64_t max_tokens = 0;
   Call call;
   std::vector<Input> inputs;
 
-  int local_experts(int rank) const { return first[static_cast<std::size_t>(rank) + 1] - first[static_cast<std::size_t>(rank)]; }
+  int local_experts(int rank) const {
+    return first[static_cast<std::size_t>(rank) + 1] - first[static_cast<std::size_t>(rank)];
+  }
   // The rank that owns an expert, -1 for what is none.
   int owner(std::int64_t expert) const;
   std::int64_t row_bytes() const { return call.hidden * sluice::size_of(call.dtype); }
@@ -113,6 +115,7 @@ sluice::CommunicatorOptions options_for(const Problem& problem, const std::strin
 
 // One row quantised as V4 says. `out` takes `n` bytes; `scales` ceil(n / 128) floats, or as many exponent
 // bytes padded with zeros to a multiple of four.
-void quantise(const void* row, DataType type, std::int64_t n, Quantise form, std::byte* out, std::byte* scales);
+void quantise(const void* row, DataType type, std::int64_t n, Quantise form, std::byte* out,
+              std::byte* scales);
 
 }  // namespace conformance

@@ -46,16 +46,22 @@ void quantised(const At& at, Quantise form) {
 }
 
 PROMISE(V4, quantised_rows_have_the_bits_of_the_definition, {{1, 3}}) { quantised(at, Quantise::e4m3); }
-PROMISE(V4, quantised_rows_with_power_of_two_scales_have_the_bits_of_the_definition, {{2}}) { quantised(at, Quantise::e4m3_power_of_two); }
+PROMISE(V4, quantised_rows_with_power_of_two_scales_have_the_bits_of_the_definition, {{2}}) {
+  quantised(at, Quantise::e4m3_power_of_two);
+}
 
 // Sets every element of a token.
 void set_row(Problem& p, int rank, std::int64_t token, const std::function<float(std::int64_t)>& value) {
   Input& in = p.inputs[index(rank)];
   for (std::int64_t i = 0; i < p.call.hidden; ++i)
-    from_float(p.call.dtype, value(i), in.rows.data() + token * p.row_bytes() + i * sluice::size_of(p.call.dtype));
-  if (p.call.quantise == Quantise::none) in.sent_rows = in.rows;
-  else quantise(in.rows.data() + token * p.row_bytes(), p.call.dtype, p.call.hidden, p.call.quantise,
-                in.sent_rows.data() + token * p.sent_row_bytes(), in.sent_scales.data() + token * p.sent_scale_bytes());
+    from_float(p.call.dtype, value(i),
+               in.rows.data() + token * p.row_bytes() + i * sluice::size_of(p.call.dtype));
+  if (p.call.quantise == Quantise::none)
+    in.sent_rows = in.rows;
+  else
+    quantise(in.rows.data() + token * p.row_bytes(), p.call.dtype, p.call.hidden, p.call.quantise,
+             in.sent_rows.data() + token * p.sent_row_bytes(),
+             in.sent_scales.data() + token * p.sent_scale_bytes());
 }
 
 // Case 19: rows where a scale is easily zero, infinite, or one step off.
@@ -67,16 +73,17 @@ PROMISE(V4, scales_of_edge_rows_are_those_of_the_definition, {{2}}) {
     recipe.call.quantise = form;
     Job job(recipe);
     Problem& p = job.problem;
-    const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+    const float nan = std::numeric_limits<float>::quiet_NaN(),
+                infinity = std::numeric_limits<float>::infinity();
     set_row(p, 0, 0, [](std::int64_t) { return 0.0f; });
     set_row(p, 0, 1, [](std::int64_t) { return 1e-30f; });
     set_row(p, 0, 2, [&](std::int64_t i) { return i == 5 ? nan : 1.0f; });
     set_row(p, 0, 3, [&](std::int64_t i) { return i % 2 ? infinity : -infinity; });
-    set_row(p, 0, 4, [](std::int64_t i) { return i % 3 ? 448.0f : -448.0f; });            // a / 448 is a power of two
-    set_row(p, 0, 5, [](std::int64_t i) { return i % 3 ? 448.0001f : 3.0f; });            // one step above
+    set_row(p, 0, 4, [](std::int64_t i) { return i % 3 ? 448.0f : -448.0f; });  // a / 448 is a power of two
+    set_row(p, 0, 5, [](std::int64_t i) { return i % 3 ? 448.0001f : 3.0f; });  // one step above
     set_row(p, 0, 6, [](std::int64_t) { return std::numeric_limits<float>::max(); });
     set_row(p, 0, 7, [](std::int64_t i) { return i == 0 ? 1e-4f : -1e-39f; });
-    set_row(p, 1, 0, [](std::int64_t i) { return static_cast<float>(i) - 130.5f; });      // ties
+    set_row(p, 1, 0, [](std::int64_t i) { return static_cast<float>(i) - 130.5f; });  // ties
     set_row(p, 1, 1, [&](std::int64_t) { return nan; });
     run_one(at, job);
   }
@@ -88,7 +95,8 @@ PROMISE(V4, a_moved_row_keeps_its_nan_payloads, {{1, 2}}) {
     recipe.call.dtype = type;
     Job job(recipe);
     for (Input& in : job.problem.inputs) {
-      for (std::size_t i = 0; i < in.rows.size(); ++i) in.rows[i] = static_cast<std::byte>(0x7f | (i * 37 & 0x80) | (i & 1));
+      for (std::size_t i = 0; i < in.rows.size(); ++i)
+        in.rows[i] = static_cast<std::byte>(0x7f | (i * 37 & 0x80) | (i & 1));
       in.sent_rows = in.rows;
     }
     run_one(at, job);
@@ -98,7 +106,8 @@ PROMISE(V4, a_moved_row_keeps_its_nan_payloads, {{1, 2}}) {
 double dot(const Bytes& a, const Bytes& b, DataType type, double& size) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); i += index(sluice::size_of(type))) {
-    const double product = static_cast<double>(to_float(type, a.data() + i)) * static_cast<double>(to_float(type, b.data() + i));
+    const double product =
+        static_cast<double>(to_float(type, a.data() + i)) * static_cast<double>(to_float(type, b.data() + i));
     sum += product;
     size += std::fabs(product);
   }
@@ -187,7 +196,8 @@ PROMISE(V6, a_nan_stays_in_its_row, {{2, 3}}) {
     home.ready.wait();
     for (std::int64_t t = 0; t < home.rows.shape[0]; ++t)
       for (std::int64_t i = 0; i < home.rows.shape[1]; ++i) {
-        const bool nan = std::isnan(to_float(DataType::bf16, home.rows.as<std::uint16_t>() + t * home.rows.strides[0] + i));
+        const bool nan = std::isnan(
+            to_float(DataType::bf16, home.rows.as<std::uint16_t>() + t * home.rows.strides[0] + i));
         EXPECT_EQ(nan, self.rank == 1 && t == 2) << "token " << t << " element " << i;
       }
   });

@@ -11,8 +11,8 @@ namespace {
 struct Mixture {
   Job job;
   Round round;
-  bool reuse = false;         // dispatch once more with the route
-  bool fresh_data = false;    // and with other rows
+  bool reuse = false;       // dispatch once more with the route
+  bool fresh_data = false;  // and with other rows
   std::unique_ptr<Job> second;
   int workers = 0;
 };
@@ -26,17 +26,21 @@ void choose_split(Random& random, Recipe& recipe) {
   recipe.experts = recipe.ranks * static_cast<int>(random.between(1, 9));
   if (random.chance(0.5)) return;
   recipe.first = {0};
-  for (int r = 0; r < recipe.ranks; ++r) recipe.first.push_back(recipe.first.back() + static_cast<int>(random.between(random.chance(0.2) ? 0 : 1, 8)));
+  for (int r = 0; r < recipe.ranks; ++r)
+    recipe.first.push_back(recipe.first.back() +
+                           static_cast<int>(random.between(random.chance(0.2) ? 0 : 1, 8)));
   if (recipe.first.back() == 0) recipe.first.back() = 3;
   recipe.experts = recipe.first.back();
 }
 
 void choose_element(Random& random, Call& call) {
-  static const DataType types[] = {DataType::bf16, DataType::bf16, DataType::fp16, DataType::fp32, DataType::e4m3, DataType::e5m2, DataType::int8, DataType::fp4x2};
+  static const DataType types[] = {DataType::bf16, DataType::bf16, DataType::fp16, DataType::fp32,
+                                   DataType::e4m3, DataType::e5m2, DataType::int8, DataType::fp4x2};
   call.dtype = one_of(random, types);
   const std::int64_t step = 16 / sluice::size_of(call.dtype);
   call.hidden = step * (random.chance(0.1) ? random.between(1, 200) : random.between(1, 20));
-  const bool number = call.dtype == DataType::bf16 || call.dtype == DataType::fp16 || call.dtype == DataType::fp32;
+  const bool number =
+      call.dtype == DataType::bf16 || call.dtype == DataType::fp16 || call.dtype == DataType::fp32;
   if (number && random.chance(0.35)) {
     call.hidden = (call.hidden + 15) / 16 * 16;
     call.quantise = random.chance(0.5) ? Quantise::e4m3 : Quantise::e4m3_power_of_two;
@@ -70,10 +74,12 @@ void choose_call(Random& random, Recipe& recipe) {
 
 void choose_tokens(Random& random, Recipe& recipe) {
   const std::int64_t most = random.chance(0.1) ? 150 : 25;
-  for (int r = 0; r < recipe.ranks; ++r) recipe.tokens.push_back(random.chance(0.15) ? 0 : random.between(1, most));
+  for (int r = 0; r < recipe.ranks; ++r)
+    recipe.tokens.push_back(random.chance(0.15) ? 0 : random.between(1, most));
   recipe.max_tokens = most + random.below(10);
-  static const Routing routings[] = {Routing::uniform, Routing::uniform, Routing::uniform, Routing::one_expert, Routing::one_set,
-                                     Routing::one_rank, Routing::log_normal, Routing::ten_random, Routing::nowhere};
+  static const Routing routings[] = {Routing::uniform,    Routing::uniform,    Routing::uniform,
+                                     Routing::one_expert, Routing::one_set,    Routing::one_rank,
+                                     Routing::log_normal, Routing::ten_random, Routing::nowhere};
   recipe.routing = one_of(random, routings);
   recipe.fill = one_of(random, {Fill::tame, Fill::wild, Fill::noise});
 }
@@ -83,8 +89,10 @@ void choose_capacity(Random& random, Recipe& recipe) {
   if (random.chance(0.4)) return;
   std::int64_t need = 1;
   for (const Arrivals& arrivals : arrivals_of_all(make_problem(recipe))) {
-    if (recipe.call.layout != Layout::padded) need = std::max(need, arrivals.end);
-    else for (std::int64_t n : arrivals.per_expert) need = std::max(need, n);
+    if (recipe.call.layout != Layout::padded)
+      need = std::max(need, arrivals.end);
+    else
+      for (std::int64_t n : arrivals.per_expert) need = std::max(need, n);
   }
   recipe.call.capacity = need + (random.chance(0.5) ? 0 : random.below(30));
   if (random.chance(0.5)) return;
@@ -158,11 +166,13 @@ std::uint64_t from_environment(const char* name) {
 PROMISE(V1, random_configurations, {{1, 2, 3, 4, 5, 7, 8}}) {
   const std::uint64_t only = from_environment("SLUICE_SEED");
   const int count = only ? 1 : (long_runs() ? 1000 : at.ranks <= 4 ? 60 : 25);
-  const std::uint64_t first = only ? only : from_environment("SLUICE_SEED_BASE") + 100'000 * static_cast<std::uint64_t>(at.ranks);
+  const std::uint64_t first =
+      only ? only : from_environment("SLUICE_SEED_BASE") + 100'000 * static_cast<std::uint64_t>(at.ranks);
   const int batch = 20;
   for (int done = 0; done < count && !testing::Test::HasFailure(); done += batch) {
     std::vector<Mixture> mixtures;
-    for (int i = done; i < std::min(count, done + batch); ++i) mixtures.push_back(mix_up(at.ranks, first + static_cast<std::uint64_t>(i)));
+    for (int i = done; i < std::min(count, done + batch); ++i)
+      mixtures.push_back(mix_up(at.ranks, first + static_cast<std::uint64_t>(i)));
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       for (const Mixture& mixture : mixtures) {
         SCOPED_TRACE("SLUICE_SEED=" + std::to_string(mixture.job.problem.seed));

@@ -44,7 +44,8 @@ void register_all() {
       for (int ranks : entry.sweep.ranks) {
         if (!fits(entry.sweep.where, place.launch)) continue;
         const At at{place, ranks};
-        const std::string name = std::string(entry.name) + "/" + name_of(place) + "_R" + std::to_string(ranks);
+        const std::string name =
+            std::string(entry.name) + "/" + name_of(place) + "_R" + std::to_string(ranks);
         auto* body = entry.body;
         testing::RegisterTest(entry.suite, name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
                               [body, at]() -> testing::Test* { return new Run(body, at); });

@@ -32,7 +32,8 @@ inline const std::vector<int> all_sizes{1, 2, 3, 4, 5, 7, 8, 12, 16};
 
 }  // namespace conformance
 
-#define PROMISE(suite, name, ...)                                                                      \
-  static void suite##_##name(const conformance::At& at);                                               \
-  static const conformance::Registered registered_##suite##_##name{#suite, #name, __VA_ARGS__, suite##_##name}; \
+#define PROMISE(suite, name, ...)                                                              \
+  static void suite##_##name(const conformance::At& at);                                       \
+  static const conformance::Registered registered_##suite##_##name{#suite, #name, __VA_ARGS__, \
+                                                                   suite##_##name};            \
   static void suite##_##name([[maybe_unused]] const conformance::At& at)

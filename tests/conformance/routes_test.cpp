@@ -175,7 +175,8 @@ PROMISE(C3, a_channel_that_waits_does_not_hold_up_the_other, {{2, 3}}) {
   const Job jobs[2] = {Job(a), Job(b)};
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, roomy(jobs[0].problem, self.engine));
-    std::unique_ptr<Brought> brought[2] = {bring(jobs[0].problem, self.rank), bring(jobs[1].problem, self.rank)};
+    std::unique_ptr<Brought> brought[2] = {bring(jobs[0].problem, self.rank),
+                                           bring(jobs[1].problem, self.rank)};
     sluice::DispatchResult waiting;
     if (self.rank != 0) waiting = comm.dispatch(brought[0]->args);
     const sluice::DispatchResult other = comm.dispatch(brought[1]->args);
@@ -195,7 +196,9 @@ PROMISE(C3, calls_on_one_channel_run_in_the_order_of_the_host, {{2, 3}}) {
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, roomy(job.problem, self.engine));
-    const auto brought = bring(job.problem, self.rank, {.strided = false, .own_output = false, .load = true, .waited = false, .num_sms = 0});
+    const auto brought =
+        bring(job.problem, self.rank,
+              {.strided = false, .own_output = false, .load = true, .waited = false, .num_sms = 0});
     const Arrivals& arrivals = job.arrivals[index(self.rank)];
     for (std::int32_t& n : brought->load) n = 0;
     sluice::Event last;
@@ -203,7 +206,8 @@ PROMISE(C3, calls_on_one_channel_run_in_the_order_of_the_host, {{2, 3}}) {
     for (int i = 0; i < 10; ++i) events.push_back(comm.dispatch(brought->args).ready);
     events.back().wait();
     for (const sluice::Event& event : events) EXPECT_TRUE(event.query());
-    for (std::size_t e = 0; e < brought->load.size(); ++e) EXPECT_EQ(brought->load[e], 10 * arrivals.per_expert[e]);
+    for (std::size_t e = 0; e < brought->load.size(); ++e)
+      EXPECT_EQ(brought->load[e], 10 * arrivals.per_expert[e]);
   });
 }
 

@@ -54,7 +54,11 @@ struct Pending {
 class Walk {
  public:
   Walk(Rank& self, const std::vector<Job>& pool, std::uint64_t seed)
-      : self_(self), pool_(pool), random_(seed), own_(seed + 77 * static_cast<std::uint64_t>(self.rank + 1)), comm_(self.group, options()) {}
+      : self_(self),
+        pool_(pool),
+        random_(seed),
+        own_(seed + 77 * static_cast<std::uint64_t>(self.rank + 1)),
+        comm_(self.group, options()) {}
 
   void step() {
     if (own_.chance(0.1)) sleep_ms(own_.unit() * 0.5);
@@ -111,7 +115,8 @@ class Walk {
     pending.call.seed = random_.next();
     pending.call.values = random_.chance(0.3);
     pending.call.biases = static_cast<int>(random_.below(3));
-    pending.returned = give_back(comm_, *live.job, self_.rank, live.sent, pending.call, random_.chance(0.5) ? Memory::own : Memory::allocated);
+    pending.returned = give_back(comm_, *live.job, self_.rank, live.sent, pending.call,
+                                 random_.chance(0.5) ? Memory::own : Memory::allocated);
     pending.home = comm_.combine(pending.returned->args);
     pending_.push_back(std::move(pending));
     if (pending_.size() > 3) settle();
@@ -124,15 +129,20 @@ class Walk {
     const auto brought = bring(job.problem, self_.rank);
     if (self_.rank == bad) brought->args.num_sms = -7;
     const auto call = [&] { comm_.dispatch(brought->args).ready.wait(); };
-    if (self_.rank == bad) expect_error<sluice::ArgumentError>(call);
-    else expect_error<sluice::PeerError>(call, {"refused"});
+    if (self_.rank == bad)
+      expect_error<sluice::ArgumentError>(call);
+    else
+      expect_error<sluice::PeerError>(call, {"refused"});
   }
 
   void no_room() {
     const Job& job = any();
     bool small = false;
-    for (const Arrivals& arrivals : job.arrivals) small |= job.problem.call.layout == Layout::padded
-        ? std::any_of(arrivals.per_expert.begin(), arrivals.per_expert.end(), [](std::int64_t n) { return n > 1; }) : arrivals.end > 1;
+    for (const Arrivals& arrivals : job.arrivals)
+      small |= job.problem.call.layout == Layout::padded
+                   ? std::any_of(arrivals.per_expert.begin(), arrivals.per_expert.end(),
+                                 [](std::int64_t n) { return n > 1; })
+                   : arrivals.end > 1;
     if (!small) return;
     const auto brought = bring(job.problem, self_.rank);
     brought->args.capacity = 1;

@@ -96,7 +96,8 @@ PROMISE(S1, nothing_to_receive, {{2, 4}}) {
 
 // Case 3.
 PROMISE(S1, odd_and_unequal_numbers_of_tokens, {{2, 3}}) {
-  const std::vector<std::int64_t> tokens[] = {{255, 255}, {255, 256}, {1, 256}, {63, 65}, {672, 640, 1}, {0, 17, 0}};
+  const std::vector<std::int64_t> tokens[] = {{255, 255}, {255, 256},    {1, 256},
+                                              {63, 65},   {672, 640, 1}, {0, 17, 0}};
   for (const auto& list : tokens) {
     Recipe recipe = base(at, static_cast<std::uint64_t>(list[0]) + 3);
     recipe.experts = list[0] % 2 ? 12 : 252;
@@ -120,7 +121,8 @@ PROMISE(S2, any_contiguous_split, {{2, 3, 5, 8, 16}}) {
     Recipe recipe = base(at, 23);
     Random random(at.ranks);
     recipe.first = {0};
-    for (int r = 0; r < at.ranks; ++r) recipe.first.push_back(recipe.first.back() + static_cast<int>(random.below(6)) * (r % 4 != 1));
+    for (int r = 0; r < at.ranks; ++r)
+      recipe.first.push_back(recipe.first.back() + static_cast<int>(random.below(6)) * (r % 4 != 1));
     recipe.first.back() += 5;
     recipe.experts = recipe.first.back();
     recipe.call.layout = layout;
@@ -167,7 +169,8 @@ PROMISE(S3, row_bytes_outside_the_rule_are_refused, {{2}}) {
     for (std::int64_t hidden : {0, 4, 63, 32776}) {
       const auto brought = bring(job.problem, self.rank);
       brought->rows.assign(1 << 20, std::byte{0});
-      brought->args.rows = sluice::ConstTensorView(brought->rows.data(), DataType::bf16, job.problem.inputs[index(self.rank)].tokens, hidden);
+      brought->args.rows = sluice::ConstTensorView(brought->rows.data(), DataType::bf16,
+                                                   job.problem.inputs[index(self.rank)].tokens, hidden);
       expect_error<sluice::ArgumentError>([&] { comm.dispatch(brought->args); });
     }
     round_trip(comm, job, self.rank, {});
@@ -176,7 +179,8 @@ PROMISE(S3, row_bytes_outside_the_rule_are_refused, {{2}}) {
 
 // Case 15: the shapes of real models, few tokens.
 PROMISE(S3, shapes_of_real_models, {{1, 4, 8}}) {
-  const int models[][2] = {{8, 2}, {64, 6}, {128, 4}, {160, 6}, {256, 8}, {288, 8}, {384, 8}, {512, 10}, {512, 22}, {896, 16}, {2048, 32}};
+  const int models[][2] = {{8, 2},   {64, 6},   {128, 4},  {160, 6},  {256, 8},  {288, 8},
+                           {384, 8}, {512, 10}, {512, 22}, {896, 16}, {2048, 32}};
   const std::int64_t widths[] = {2880, 3072, 3584, 4096, 5120, 6144, 7168, 8192};
   std::size_t turn = 0;
   for (const auto& model : models) {
@@ -267,8 +271,10 @@ void bad_id(const At& at, Counts counts, const BadId& bad) {
     for (int turn = 0; turn < (counts == Counts::exact ? 2 : 1); ++turn) {
       const auto brought = bring(job.problem, self.rank);
       const auto call = [&] { comm.dispatch(brought->args).ready.wait(); };
-      if (self.rank == 1) expect_error<sluice::ArgumentError>(call, {"rank 1", std::to_string(value), "row 3", "column 2"});
-      else expect_error<sluice::PeerError>(call, {"rank 1 refused"});
+      if (self.rank == 1)
+        expect_error<sluice::ArgumentError>(call, {"rank 1", std::to_string(value), "row 3", "column 2"});
+      else
+        expect_error<sluice::PeerError>(call, {"rank 1 refused"});
       if (counts == Counts::exact) round_trip(comm, legal, self.rank, {});
     }
   });
@@ -276,7 +282,9 @@ void bad_id(const At& at, Counts counts, const BadId& bad) {
 
 PROMISE(S4, a_checked_id_out_of_range_is_an_error_with_its_place, {{2, 3}}) {
   for (Counts counts : {Counts::exact, Counts::bounded})
-    for (const BadId& bad : {BadId{-100, DataType::int32}, BadId{-2, DataType::int32}, BadId{std::int64_t{1} << 31, DataType::int64}, BadId{std::int64_t{1} << 40, DataType::int64}})
+    for (const BadId& bad :
+         {BadId{-100, DataType::int32}, BadId{-2, DataType::int32},
+          BadId{std::int64_t{1} << 31, DataType::int64}, BadId{std::int64_t{1} << 40, DataType::int64}})
       bad_id(at, counts, bad);
 }
 
@@ -291,8 +299,10 @@ PROMISE(S4, a_checked_expert_twice_is_an_error_with_its_place, {{2}}) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     const auto brought = bring(job.problem, self.rank);
     const auto call = [&] { comm.dispatch(brought->args).ready.wait(); };
-    if (self.rank == 0) expect_error<sluice::ArgumentError>(call, {"rank 0", "5", "row 1", "twice"});
-    else expect_error<sluice::PeerError>(call, {"rank 0 refused"});
+    if (self.rank == 0)
+      expect_error<sluice::ArgumentError>(call, {"rank 0", "5", "row 1", "twice"});
+    else
+      expect_error<sluice::PeerError>(call, {"rank 0 refused"});
     round_trip(comm, legal, self.rank, {});
   });
 }

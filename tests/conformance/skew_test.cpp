@@ -10,7 +10,8 @@ namespace {
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 PROMISE(S6, skewed_routing_is_exact, {{1, 2, 3, 5}}) {
-  const Routing routings[] = {Routing::one_expert, Routing::one_set, Routing::one_rank, Routing::log_normal, Routing::ten_random, Routing::nowhere};
+  const Routing routings[] = {Routing::one_expert, Routing::one_set,    Routing::one_rank,
+                              Routing::log_normal, Routing::ten_random, Routing::nowhere};
   std::uint64_t seed = 600;
   for (Routing routing : routings)
     for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
@@ -34,29 +35,34 @@ PROMISE(S6, skewed_routing_is_exact, {{1, 2, 3, 5}}) {
 // 40 000 rows of 64 KiB: 2.6e9 bytes and elements, sent and received.
 PROMISE(S5, more_than_2_31_elements_and_bytes, {{1}, Where::threads}) {
   if (!long_runs()) GTEST_SKIP() << "needs 6 GB and some time: set SLUICE_LONG=1";
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    constexpr std::int64_t tokens = 40'000, hidden = 65'536;
-    sluice::CommunicatorOptions options;
-    options.engine = self.engine;
-    options.max_tokens = tokens;
-    options.experts = 2;
-    options.topk = 1;
-    options.hidden = hidden;
-    options.dtype = DataType::e4m3;
-    sluice::Communicator comm(self.group, options);
-    std::vector<std::uint64_t> rows(index(tokens * hidden / 8));
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = mix(i);
-    std::vector<std::int32_t> ids;
-    for (std::int64_t t = 0; t < tokens; ++t) ids.push_back(t % 2 == 0);
-    sluice::DispatchArgs args;
-    args.rows = sluice::ConstTensorView(rows.data(), DataType::e4m3, tokens, hidden);
-    args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, tokens, 1);
-    const sluice::DispatchResult sent = comm.dispatch(args);
-    sent.ready.wait();
-    ASSERT_EQ(sent.host.rows, tokens);
-    for (std::int64_t t = 0; t < tokens; ++t)
-      ASSERT_EQ(std::memcmp(sent.rows.as<std::byte>() + t * hidden, reinterpret_cast<const std::byte*>(rows.data()) + t * hidden, hidden), 0) << "row " << t;
-  }, {.timeout_s = 300, .lost = {}, .leave_s = 5, .no_group = false});
+  run_ranks(at.place, at.ranks,
+            [&](Rank& self) {
+              constexpr std::int64_t tokens = 40'000, hidden = 65'536;
+              sluice::CommunicatorOptions options;
+              options.engine = self.engine;
+              options.max_tokens = tokens;
+              options.experts = 2;
+              options.topk = 1;
+              options.hidden = hidden;
+              options.dtype = DataType::e4m3;
+              sluice::Communicator comm(self.group, options);
+              std::vector<std::uint64_t> rows(index(tokens * hidden / 8));
+              for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = mix(i);
+              std::vector<std::int32_t> ids;
+              for (std::int64_t t = 0; t < tokens; ++t) ids.push_back(t % 2 == 0);
+              sluice::DispatchArgs args;
+              args.rows = sluice::ConstTensorView(rows.data(), DataType::e4m3, tokens, hidden);
+              args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, tokens, 1);
+              const sluice::DispatchResult sent = comm.dispatch(args);
+              sent.ready.wait();
+              ASSERT_EQ(sent.host.rows, tokens);
+              for (std::int64_t t = 0; t < tokens; ++t)
+                ASSERT_EQ(std::memcmp(sent.rows.as<std::byte>() + t * hidden,
+                                      reinterpret_cast<const std::byte*>(rows.data()) + t * hidden, hidden),
+                          0)
+                    << "row " << t;
+            },
+            {.timeout_s = 300, .lost = {}, .leave_s = 5, .no_group = false});
 }
 
 }  // namespace

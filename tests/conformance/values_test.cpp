@@ -34,7 +34,8 @@ void run_jobs(const At& at, const std::vector<Job>& jobs, const Round& round = {
   });
 }
 
-std::vector<Job> one_per_layout(const At& at, Counts counts, const std::function<void(Recipe&)>& change = {}) {
+std::vector<Job> one_per_layout(const At& at, Counts counts,
+                                const std::function<void(Recipe&)>& change = {}) {
   std::vector<Job> jobs;
   for (Layout layout : layouts) {
     Recipe recipe = base(at, layout, 100 + static_cast<std::uint64_t>(at.ranks));
@@ -69,10 +70,13 @@ PROMISE(V1, strided_inputs_own_outputs_and_statistics, {{1, 2, 4, 5}}) {
   Round round;
   round.manner = {.strided = true, .own_output = true, .load = true, .waited = true, .num_sms = 0};
   for (Counts counts : {Counts::exact, Counts::bounded})
-    run_jobs(at, one_per_layout(at, counts, [&](Recipe& r) {
-      r.call.scales = 5;
-      r.call.capacity = 24 * 8 * at.ranks;
-    }), round);
+    run_jobs(at,
+             one_per_layout(at, counts,
+                            [&](Recipe& r) {
+                              r.call.scales = 5;
+                              r.call.capacity = 24 * 8 * at.ranks;
+                            }),
+             round);
 }
 
 // Delays so that another rank is the last one each time.
@@ -131,7 +135,8 @@ void combine_variants(const At& at, Layout layout, DataType type, Fill fill) {
       call.fill = fill;
       call.seed = static_cast<std::uint64_t>(variant) + 1;
       const Memory memory = static_cast<Memory>(variant % 3);
-      const auto returned = give_back(comm, job, self.rank, sent, call, memory == Memory::in_place ? Memory::own : memory, variant % 2 == 1);
+      const auto returned = give_back(comm, job, self.rank, sent, call,
+                                      memory == Memory::in_place ? Memory::own : memory, variant % 2 == 1);
       check_combine(job, self.rank, call, comm.combine(returned->args));
     }
   });
@@ -152,7 +157,8 @@ PROMISE(V3, combine_adds_in_ascending_rank_and_expert_fp32, {{2, 7}}) {
 // NaN, infinities, subnormals, zeros of both signs, numbers that overflow: still the same bits.
 PROMISE(V3, combine_of_special_numbers_gives_the_bits_of_the_scalar_sum, {{1, 3}}) {
   for (Layout layout : layouts)
-    for (DataType type : {DataType::bf16, DataType::fp16, DataType::fp32}) combine_variants(at, layout, type, Fill::wild);
+    for (DataType type : {DataType::bf16, DataType::fp16, DataType::fp32})
+      combine_variants(at, layout, type, Fill::wild);
 }
 
 // Case 18. Ten thousand rounds in the long form.
@@ -164,17 +170,19 @@ PROMISE(V3, sums_stay_within_the_bound_of_one_rounding, {{2}}) {
     recipe.call.topk = 8;
     recipe.call.hidden = 32;
     const Job job(recipe);
-    run_ranks(at.place, at.ranks, [&](Rank& self) {
-      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-      const auto brought = bring(job.problem, self.rank);
-      const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      for (int round = 0; round < rounds && !failed_here(); ++round) {
-        CombineCall call = combine_call(job.problem);
-        call.seed = static_cast<std::uint64_t>(round) + 1000;
-        const auto returned = give_back(comm, job, self.rank, sent, call);
-        check_combine(job, self.rank, call, comm.combine(returned->args));
-      }
-    }, {.timeout_s = 600, .lost = {}, .leave_s = 5, .no_group = false});
+    run_ranks(at.place, at.ranks,
+              [&](Rank& self) {
+                sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+                const auto brought = bring(job.problem, self.rank);
+                const sluice::DispatchResult sent = comm.dispatch(brought->args);
+                for (int round = 0; round < rounds && !failed_here(); ++round) {
+                  CombineCall call = combine_call(job.problem);
+                  call.seed = static_cast<std::uint64_t>(round) + 1000;
+                  const auto returned = give_back(comm, job, self.rank, sent, call);
+                  check_combine(job, self.rank, call, comm.combine(returned->args));
+                }
+              },
+              {.timeout_s = 600, .lost = {}, .leave_s = 5, .no_group = false});
   }
 }
 
@@ -202,11 +210,17 @@ PROMISE(V3, combine_takes_other_types_and_widths_than_dispatch, {{2, 3}}) {
 }
 
 PROMISE(V7, every_element_type_with_any_scales, {{2, 3}}) {
-  struct Kind { DataType type; std::int64_t hidden, scales; DataType scale_type; };
+  struct Kind {
+    DataType type;
+    std::int64_t hidden, scales;
+    DataType scale_type;
+  };
   const Kind kinds[] = {
-      {DataType::bf16, 72, 0, DataType::fp32}, {DataType::fp16, 8, 1, DataType::fp32}, {DataType::fp32, 4, 2, DataType::bf16},
-      {DataType::e4m3, 2880, 23, DataType::fp32}, {DataType::e5m2, 144, 8, DataType::uint8}, {DataType::int8, 16, 1, DataType::int32},
-      {DataType::fp4x2, 128, 16, DataType::e4m3}, {DataType::e4m3, 512, 4, DataType::uint8}, {DataType::uint8, 32, 3, DataType::int64}};
+      {DataType::bf16, 72, 0, DataType::fp32},    {DataType::fp16, 8, 1, DataType::fp32},
+      {DataType::fp32, 4, 2, DataType::bf16},     {DataType::e4m3, 2880, 23, DataType::fp32},
+      {DataType::e5m2, 144, 8, DataType::uint8},  {DataType::int8, 16, 1, DataType::int32},
+      {DataType::fp4x2, 128, 16, DataType::e4m3}, {DataType::e4m3, 512, 4, DataType::uint8},
+      {DataType::uint8, 32, 3, DataType::int64}};
   for (bool column : {false, true}) {
     std::vector<Job> jobs;
     int turn = 0;
