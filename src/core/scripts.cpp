@@ -27,7 +27,8 @@ class Builder {
     for (Depend& event : events) script_->steps.emplace_back(std::move(event));
   }
   void run(KernelArgs kernel, Stamp stamp = Stamp::none, Tail tail = {}) {
-    script_->steps.emplace_back(Run{std::move(kernel), tail, stamp, num_sms_});
+    const bool always = std::holds_alternative<PlanArgs>(kernel);
+    script_->steps.emplace_back(Run{std::move(kernel), tail, stamp, num_sms_, always});
   }
   void await(Stage stage, Stamp stamp = Stamp::none) { script_->steps.emplace_back(Await{stage, stamp}); }
   void record(std::shared_ptr<engine::LaneEvent> event) {
