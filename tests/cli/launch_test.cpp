@@ -29,7 +29,7 @@ Failure failure_of(Launch launch, int ranks, const RankFunction& function) {
 
 class EachLaunch : public ::testing::TestWithParam<Launch> {};
 INSTANTIATE_TEST_SUITE_P(launch, EachLaunch, ::testing::Values(Launch::threads, Launch::processes),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& launch) { return std::string(name_of(launch.param)); });
 
 TEST_P(EachLaunch, results_come_in_rank_order_whatever_their_size) {
   for (const int ranks : {1, 2, 5}) {
