@@ -127,6 +127,7 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
   CombineCall call;
   CombineBlocks b;
   try {
+    throw_earlier_fault(args.channel);
     call = check_call(args, config_, where(OperationKind::combine));
     b = take_combine_blocks(args, call, config_.topology, *memory_);
   } catch (const Error& error) {

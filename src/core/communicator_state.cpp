@@ -12,8 +12,15 @@ namespace sluice::core {
 
 bool EventState::wait(std::chrono::milliseconds timeout) const {
   if (!event_->wait(timeout)) return false;
-  if (const std::exception_ptr error = error_of(*report_, event_->state() == engine::LaneEvent::State::failed, context_)) std::rethrow_exception(error);
-  return true;
+  const bool failed = event_->state() == engine::LaneEvent::State::failed;
+  const std::exception_ptr error = error_of(*report_, failed, context_);
+  if (!error) return true;
+  told_ = true;
+  std::rethrow_exception(error);
+}
+
+void EventState::throw_untold_fault() const {
+  if (report_->fault.problem != IdProblem::none && !told_) wait(std::chrono::milliseconds(0));
 }
 
 void depend_on(Common& common, const HeldBlock& block) {
@@ -86,6 +93,17 @@ AgreeArgs CommunicatorState::agree_args(OperationKind kind, int channel, const s
   agree.kind = kind;
   agree.report = report.get();
   return agree;
+}
+
+void CommunicatorState::throw_earlier_fault(int channel) {
+  auto& checking = channels_[static_cast<std::size_t>(channel)]->checking;
+  std::vector<std::shared_ptr<EventState>> done;
+  std::erase_if(checking, [&](const auto& event) {
+    const bool happened = event->happened();
+    if (happened) done.push_back(event);
+    return happened;
+  });
+  for (const auto& event : done) event->throw_untold_fault();
 }
 
 void CommunicatorState::refuse(OperationKind kind, int channel, const Error& error) {

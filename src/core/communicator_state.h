@@ -25,8 +25,12 @@ class EventState {
       : event_(std::move(event)), report_(std::move(report)), context_(context) {}
   bool wait(std::chrono::milliseconds timeout) const;  // negative: without end. Throws the operation's error
   const std::shared_ptr<engine::LaneEvent>& lane_event() const { return event_; }
+  bool happened() const { return event_->state() != engine::LaneEvent::State::pending; }
+  // Throws when this rank's ids were illegal and nobody has been told.
+  void throw_untold_fault() const;
 
  private:
+  mutable std::atomic<bool> told_{false};
   std::shared_ptr<engine::LaneEvent> event_;
   std::shared_ptr<Report> report_;
   Context context_;
@@ -49,6 +53,8 @@ class CommunicatorState {
   struct Channel {
     std::atomic<bool> busy{false};
     std::int64_t calls = 0;
+    // Bounded dispatches whose ids are checked while they run: nobody has to wait for them.
+    std::vector<std::shared_ptr<EventState>> checking;
   };
   // Admits one host thread to a channel.
   class Admission;
@@ -60,6 +66,8 @@ class CommunicatorState {
   AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
   // Lets the peers know, then throws `error` again, with the call where it lacks one.
   [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error);
+  // What an earlier bounded call found in its ids shows at the latest here (contract S4).
+  void throw_earlier_fault(int channel);
   void log(LogLevel level, const std::string& message) const;
 
   DispatchResult start_dispatch(const DispatchArgs& args, std::int64_t number);

@@ -249,6 +249,7 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   DispatchCall call;
   DispatchBlocks blocks;
   try {
+    throw_earlier_fault(args.channel);
     call = check_call(args, config_, where(OperationKind::dispatch));
     blocks = take_blocks(args, call, number);
   } catch (const Error& error) {
@@ -279,7 +280,11 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   std::shared_ptr<engine::LaneEvent> counts;
   if (args.counts == Counts::exact) parts.counts = counts = engine_->make_event();
   engine_->lane(args.channel).submit(dispatch_script(std::move(parts)));
-  if (!counts) return result;
+  if (!counts) {
+    auto& checking = channels_[static_cast<std::size_t>(args.channel)]->checking;
+    if (call.checks && blocks.makes_route) checking.push_back(result.ready.state());
+    return result;
+  }
   EventState(counts, blocks.report, context(OperationKind::dispatch, args.channel)).wait(std::chrono::milliseconds(-1));
   learn_counts(args, call, blocks, result);
   return result;

@@ -1,6 +1,6 @@
 // The data kernels that an engine supplies. An argument struct is a kernel's signature; what each must
-// do stands above it. All of them do nothing when may_proceed() is false; those after OPEN do nothing
-// unless the verdict is `go`.
+// do stands above it. All of them but plan (Run::always) do nothing when may_proceed() is false; those
+// after OPEN do nothing unless the verdict is `go`.
 #pragma once
 
 #include <cstdint>

@@ -161,12 +161,12 @@ bool CpuLane::next_step(Patience patience) {
 void CpuLane::run(const core::Run& step, Report& report) {
   ChannelFlags& flags = *parts_.flags;
   const FloatDefaults float_defaults;
-  if (core::may_proceed(flags)) {
+  const bool well = core::may_proceed(flags);
+  if (well || step.always) {
     KernelContext context{*parts_.team, step.num_sms > 0 ? step.num_sms : parts_.team->size(), parts_.own_page, now_ns()};
     std::visit([&](const auto& kernel) { run_kernel(kernel, context); }, step.kernel);
-  } else {
-    report.failure = flags.own();
   }
+  if (!well) report.failure = flags.own();
   if (step.stamp != core::Stamp::none) report.stamps[static_cast<int>(step.stamp)] = now_ns();
   core::finish_step(flags, step.tail);
 }
