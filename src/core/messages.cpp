@@ -52,7 +52,7 @@ std::exception_ptr error_of(const Verdict& verdict, const Report& report, const 
   const int rank = context.rank;
   switch (verdict.outcome) {
     case Outcome::refused:
-      if (verdict.rank == rank && verdict.refusal == Refusal::id) {
+      if (report.fault.problem != IdProblem::none) {  // here, whoever else refused
         return std::make_exception_ptr(ArgumentError(
             fmt::format("{}: {}", where(context), sentence(report.fault)), rank));
       }
