@@ -153,7 +153,8 @@ std::string agreement_of(const CommunicatorOptions& o) {
   constexpr const char* layouts[] = {"packed", "grouped", "padded"};
   constexpr const char* checks[] = {"by default", "on", "off"};
   std::string split;
-  for (const int first : o.first_expert) split += fmt::format("{} ", first);
+  for (const int first : o.first_expert) split += fmt::format("{}{}", split.empty() ? "" : " ", first);
+  if (split.empty()) split = "an even split";
   return fmt::format(
       "version={}\nengine={}\nmax_tokens={}\nexperts={}\nhidden={}\ntopk={}\ndtype={}\nlayout={}\nalignment={}\ncapacity={}\n"
       "first_expert={}\nchannels={}\narena_bytes={}\ndeadline_ms={}\nchecks={}\n",
