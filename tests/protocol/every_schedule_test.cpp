@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "protocol/explore.h"
+#include "protocol/plans.h"
 
 namespace sluice::protocol {
 namespace {
@@ -15,14 +16,6 @@ Found explore(const Plan& plan, Limits limits = {}) {
               static_cast<unsigned long long>(found.transitions), static_cast<unsigned long long>(found.ends), scenario.reused_blocks(),
               found.seconds, found.complete ? "" : " (not all)");
   return found;
-}
-
-Plan plan_of(int ranks, int channels, const char* ops) {
-  Plan plan;
-  plan.ranks = ranks;
-  plan.channels = channels;
-  plan.ops = ops;
-  return plan;
 }
 
 void expect_right(const Found& found) {

@@ -19,15 +19,7 @@ Explorer::Explorer(Scenario& scenario, const Limits& limits)
   if (limits_.reduce) footprints_ = std::make_unique<Footprints>(scenario);
 }
 
-bool Explorer::any_failure() {
-  for (int p = 0; p < world_.lanes(); ++p) {
-    if (world_.lane(p).own().failed) return true;
-  }
-  return false;
-}
-
-// With failures flags are set by others than the peer, and a step may do less than it declares.
-bool Explorer::reduces() const { return footprints_ && limits_.give_ups == 0 && limits_.dying_rank < 0; }
+bool Explorer::may_fail() const { return limits_.give_ups > 0 || limits_.dying_rank >= 0; }
 
 bool Explorer::dead(int process) const {
   if (!*died_) return false;
@@ -63,15 +55,18 @@ std::vector<Choice> Explorer::choices() {
   add_steps(all);
   add_stores(all);
   Choice chosen;
-  if (reduces() && alone(all, chosen)) return {chosen};
+  if (footprints_ && alone(all, chosen)) return {chosen};
   add_failures(all);
   return all;
 }
 
 bool Explorer::alone(const std::vector<Choice>& all, Choice& chosen) const {
   for (const Choice& choice : all) {
-    const bool is = choice.kind == Choice::step ? footprints_->step_is_alone(choice.process)
-                                                : footprints_->store_is_alone(choice.process, choice.store_index);
+    const bool step = choice.kind == Choice::step;
+    const Footprints& f = *footprints_;
+    const bool is = may_fail() ? (step ? f.step_is_alone_despite_failures(choice.process)
+                                       : f.store_is_alone_despite_failures(choice.process, choice.store_index))
+                               : (step ? f.step_is_alone(choice.process) : f.store_is_alone(choice.process, choice.store_index));
     if (!is) continue;
     chosen = choice;
     return true;
@@ -93,7 +88,7 @@ void Explorer::take(const Choice& choice) {
   const int pc = machine_.pc(choice.process);
   const std::size_t stores = choice.process < world_.lanes() ? machine_.buffer(choice.process).size() : 0;
   scenario_.step(choice.process);
-  if (reduces() && world_.error.empty()) world_.error = footprints_->check(choice.process, pc, stores);
+  if (footprints_ && !may_fail() && world_.error.empty()) world_.error = footprints_->check(choice.process, pc, stores);
 }
 
 std::string Explorer::describe(const Choice& choice) const {

@@ -45,7 +45,7 @@ class Explorer {
   Found run_random(std::uint64_t seed);
 
  private:
-  bool reduces() const;
+  bool may_fail() const;
   std::vector<Choice> choices();
   void add_steps(std::vector<Choice>& all);
   void add_stores(std::vector<Choice>& all);
@@ -57,7 +57,6 @@ class Explorer {
   bool finish();
   void explore();
   bool dead(int process) const;
-  bool any_failure();
 
   Scenario& scenario_;
   StepWorld& world_;

@@ -22,6 +22,9 @@ class Footprints {
   // Whether doing this next, and nothing else, loses no behaviour of the others.
   bool step_is_alone(int process) const;
   bool store_is_alone(int lane, std::size_t index) const;
+  // The same where ranks may give up or die.
+  bool step_is_alone_despite_failures(int process) const;
+  bool store_is_alone_despite_failures(int lane, std::size_t index) const;
   // After a step: what it did must lie within what was declared. Empty: it does.
   std::string check(int process, int index, std::size_t stores_before) const;
 
@@ -54,6 +57,8 @@ class Footprints {
   bool blocked(int process, int upto, const Candidate& candidate, int depth) const;
   bool await_blocked(int process, const core::Await& await, const Candidate& candidate, int depth) const;
   bool buffers_conflict(int process, const std::vector<Range>& ranges) const;
+  bool is_status(const Entry& store) const;
+  bool plan_conflicts(int process, const std::vector<Range>& ranges) const;
   const Step& at(int process, int index) const { return steps_[static_cast<std::size_t>(process)][static_cast<std::size_t>(index)]; }
 
   Scenario& scenario_;

@@ -58,6 +58,56 @@ bool Footprints::store_is_alone(int lane, std::size_t index) const {
   return true;
 }
 
+// Where ranks may fail, less is certain: flags are set by others than the peer, and events happen in any
+// case. But who has got past a wait by failing touches no data of the channel any more, its later plans
+// excepted. So a store of data may be taken alone if each lane that cares waits for a flag behind it.
+bool Footprints::store_is_alone_despite_failures(int lane, std::size_t index) const {
+  const Entry& store = world_.machine().entry(world_.machine().buffer(lane)[index]);
+  if (store.release || store.is_reset || is_status(store) || world_.mutation().forgets_failure) return false;
+  const std::vector<Range> range{{store.at, store.at + store.bytes, true}};
+  if (buffers_conflict(lane, range)) return false;
+  const Candidate candidate{lane, static_cast<std::ptrdiff_t>(index)};
+  for (int q = 0; q < scenario_.processes(); ++q) {
+    const int next = q == lane ? -1 : next_conflict(q, range);
+    if (next < 0) continue;
+    if (q >= world_.lanes() || plan_conflicts(q, range)) return false;
+    bool waits = false;
+    for (int i = world_.machine().pc(q); i <= next && !waits; ++i) {
+      const core::Await* const await = at(q, i).await;
+      waits = await && await_blocked(q, *await, candidate, deepest);
+    }
+    if (!waits) return false;
+  }
+  return true;
+}
+
+// Passing a complete wait or a dependency, and recording an event, takes nothing from anybody.
+bool Footprints::step_is_alone_despite_failures(int process) const {
+  if (process >= world_.lanes()) return false;
+  const StepLane& lane = world_.lane(process);
+  const core::Step& step = lane.steps()[static_cast<std::size_t>(lane.pc())].step();
+  if (std::holds_alternative<core::Await>(step)) return !lane.waits();
+  const auto* const dependency = std::get_if<core::Depend>(&step);
+  return std::holds_alternative<core::Record>(step) || (dependency && !dependency->guards_block);
+}
+
+bool Footprints::is_status(const Entry& store) const {
+  for (int p = 0; p < world_.lanes(); ++p) {
+    const std::uint32_t told = world_.machine().offset_of(&world_.lane(p).flags().told);
+    if (store.overlaps(told, told + sizeof(StepFlags::told))) return true;
+  }
+  return false;
+}
+
+bool Footprints::plan_conflicts(int process, const std::vector<Range>& ranges) const {
+  const StepLane& lane = world_.lane(process);
+  for (int i = lane.pc(); i < static_cast<int>(lane.steps().size()); ++i) {
+    const auto* const run = std::get_if<core::Run>(&lane.steps()[static_cast<std::size_t>(i)].step());
+    if (run && run->always && conflicts(ranges, at(process, i).touches)) return true;
+  }
+  return false;
+}
+
 // The process cannot do its step `upto` before the candidate has been taken.
 bool Footprints::blocked(int process, int upto, const Candidate& candidate, int depth) const {
   if (depth > deepest) return false;

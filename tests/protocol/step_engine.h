@@ -27,6 +27,7 @@ struct Mutation {
   bool ignores_failed_blocks = false;  // memory of failed operations is reused
   bool fails_silently = false;         // flags are raised after a failure, and no status
   bool unfenced_rows = false;          // rows are streamed and no fence follows: signals overtake them
+  bool status_after_flag = false;      // a failure's flags overtake its status
   bool forgets_failure = false;        // a failure ends with its operation
   std::function<void(core::Script&, int rank)> edit;
 };
@@ -100,6 +101,7 @@ class StepLane final : public engine::Lane {
   int first_telling() const;
   void give_up(const core::Status& status);
   void run(const core::Run& run, core::Report& report);
+  void finish(core::Tail tail);
   void run_with_remote_stores(const core::Run& run, bool fenced);
   void run_with_late_stores(const core::Run& run);
   void push_differences(int r, std::uint32_t key, bool fenced);

@@ -120,7 +120,7 @@ void StepLane::give_up(const Status& status) {
     }
   }
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank_) tell(peer, status);
+    if (peer != rank_ && !world_.mutation().status_after_flag) tell(peer, status);
   }
 }
 
@@ -189,10 +189,18 @@ void StepLane::run(const core::Run& run, core::Report& report) {
     report.failure = own();
     machine.capture(&world_.changed);
   }
-  core::Tail tail = run.tail;
+  finish(run.tail);
+}
+
+void StepLane::finish(core::Tail tail) {
   if (world_.mutation().resets_after_signal && tail.resets && tail.signals) {
     core::finish_step(*this, {.resets = false, .signals = true, .reset = tail.reset, .signal = tail.signal});
     tail.signals = false;
+  }
+  if (world_.mutation().status_after_flag && tail.signals && own().failed) {
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (peer != rank_) raise(peer, tail.signal);
+    }
   }
   core::finish_step(*this, tail);
 }
