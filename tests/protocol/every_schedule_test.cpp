@@ -1,5 +1,6 @@
 // The scripts of core under every schedule of small worlds.
 #include <cstdio>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 
@@ -23,27 +24,70 @@ void expect_right(const Found& found) {
   EXPECT_TRUE(found.complete);
 }
 
-TEST(protocol, from_environment) {
-  if (!getenv("P_R")) GTEST_SKIP();
-  Plan plan = plan_of(atoi(getenv("P_R")), atoi(getenv("P_C")), getenv("P_OPS"));
-  if (getenv("P_ARENA")) plan.arena_bytes = atoi(getenv("P_ARENA"));
-  if (getenv("P_EXACT")) plan.exact = true;
-  if (getenv("P_GATHER")) plan.gathers = true;
-  if (getenv("P_REFUSE")) plan.refusing_rank = 1;
-  if (getenv("P_EARLY")) plan.frees_inputs_at_ready = true;
-  if (getenv("P_ORDER")) plan.channel_order = {{0, 1}, {1, 0}};
-  Limits limits;
-  limits.reduce = !getenv("P_FULL");
-  if (getenv("P_GIVE")) limits.give_ups = atoi(getenv("P_GIVE"));
-  if (getenv("P_DIE")) limits.dying_rank = atoi(getenv("P_DIE"));
-  limits.most_states = 5000000;
-  expect_right(explore(plan, limits));
+bool is_long() { return std::getenv("SLUICE_LONG") != nullptr; }
+
+TEST(protocol, every_schedule_2_ranks_2_channels_DCD) { expect_right(explore(plan_of(2, 2, "DCD"))); }
+TEST(protocol, every_schedule_2_ranks_2_channels_DDC) { expect_right(explore(plan_of(2, 2, "DDC"))); }
+TEST(protocol, every_schedule_2_ranks_2_channels_DCC) { expect_right(explore(plan_of(2, 2, "DCC"))); }
+TEST(protocol, every_schedule_3_ranks_2_channels_DCD) { expect_right(explore(plan_of(3, 2, "DCD"))); }
+TEST(protocol, every_schedule_3_ranks_2_channels_DDC) { expect_right(explore(plan_of(3, 2, "DDC"))); }
+TEST(protocol, every_schedule_3_ranks_2_channels_DCC) { expect_right(explore(plan_of(3, 2, "DCC"))); }
+TEST(protocol, every_schedule_3_ranks_1_channel_DCDDCC) { expect_right(explore(plan_of(3, 1, "DCDDCC"))); }
+
+// Nothing is left out: every order of every two steps.
+TEST(protocol, every_schedule_without_reduction_2_ranks_1_channel) {
+  for (const char* ops : {"DCD", "DDC", "DCC"}) expect_right(explore(plan_of(2, 1, ops), {.reduce = false}));
+}
+TEST(protocol, every_schedule_without_reduction_2_ranks_2_channels_D) {
+  expect_right(explore(plan_of(2, 2, "D"), {.reduce = false}));
+}
+TEST(protocol, every_schedule_without_reduction_3_ranks_1_channel_D) {
+  if (!is_long()) GTEST_SKIP() << "SLUICE_LONG=1 runs it: 4.8 million states";
+  expect_right(explore(plan_of(3, 1, "D"), {.reduce = false}));
 }
 
-TEST(protocol, every_schedule_2_ranks_1_channel_D) { expect_right(explore(plan_of(2, 1, "D"))); }
-TEST(protocol, every_schedule_2_ranks_1_channel_D_full) { expect_right(explore(plan_of(2, 1, "D"), {.reduce = false})); }
-TEST(protocol, every_schedule_2_ranks_1_channel_DCD) { expect_right(explore(plan_of(2, 1, "DCD"))); }
-TEST(protocol, every_schedule_2_ranks_2_channels_DCD) { expect_right(explore(plan_of(2, 2, "DCD"))); }
+TEST(protocol, every_schedule_with_inputs_outside_the_arena) {
+  for (const int ranks : {2, 3}) {
+    Plan plan = plan_of(ranks, 2, "DCC");
+    plan.gathers = true;
+    expect_right(explore(plan));
+  }
+}
+
+TEST(protocol, every_schedule_with_exact_counts) {
+  for (const int ranks : {2, 3}) {
+    Plan plan = plan_of(ranks, 2, "DCD");
+    plan.exact = true;
+    expect_right(explore(plan));
+  }
+}
+
+// Two routes, three calls each, the channels called in another order on each rank (cases.md 21).
+TEST(protocol, every_schedule_with_channels_in_another_order) {
+  for (const char* ops : {"DCD", "DDC", "DCC"}) {
+    Plan plan = plan_of(2, 2, ops);
+    plan.channel_order = {{0, 1}, {1, 0}};
+    expect_right(explore(plan));
+  }
+}
+
+// Memory for hardly more than one operation at a time.
+TEST(protocol, every_schedule_with_a_tight_arena) {
+  for (const int ranks : {2, 3}) {
+    Plan plan = plan_of(ranks, 2, "DDD");
+    plan.arena_bytes = ranks == 2 ? 3072 : 4096;
+    expect_right(explore(plan));
+  }
+}
+
+TEST(protocol, every_schedule_with_a_refused_call) {
+  for (const int refused : {0, 1, 2}) {
+    Plan plan = plan_of(3, 2, "DCD");
+    plan.refusing_rank = 1;
+    plan.refused_operation = refused;
+    expect_right(explore(plan));
+  }
+}
 
 }  // namespace
 }  // namespace sluice::protocol

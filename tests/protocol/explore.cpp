@@ -16,6 +16,7 @@ std::string Found::text() const {
 Explorer::Explorer(Scenario& scenario, const Limits& limits)
     : scenario_(scenario), world_(scenario.world()), machine_(world_.machine()), limits_(limits),
       given_up_(reinterpret_cast<std::uint8_t*>(machine_.take(1, 1))), died_(reinterpret_cast<std::uint8_t*>(machine_.take(1, 1))) {
+  if (may_fail()) world_.all_must_succeed = false;
   if (limits_.reduce) footprints_ = std::make_unique<Footprints>(scenario);
 }
 
@@ -146,6 +147,19 @@ void Explorer::explore() {
   }
 }
 
+// The schedule in words.
+void Explorer::replay(std::size_t start) {
+  machine_.undo_to(start);
+  world_.error.clear();
+  if (found_.error.empty()) return;
+  for (const Choice& choice : path_) {
+    found_.schedule.push_back(describe(choice));
+    take(choice);
+  }
+  world_.error.clear();
+  machine_.undo_to(start);
+}
+
 Found Explorer::run() {
   const auto began = std::chrono::steady_clock::now();
   machine_.capture();
@@ -153,22 +167,15 @@ Found Explorer::run() {
   explore();
   found_.states = seen_.size();
   found_.complete = found_.error.empty() && seen_.size() < limits_.most_states;
-  machine_.undo_to(start);
-  world_.error.clear();
-  if (!found_.error.empty()) {
-    for (const Choice& choice : path_) {
-      found_.schedule.push_back(describe(choice));
-      take(choice);
-    }
-    world_.error.clear();
-    machine_.undo_to(start);
-  }
+  replay(start);
   found_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return found_;
 }
 
 Found Explorer::run_random(std::uint64_t seed) {
   std::mt19937_64 random(seed);
+  found_ = {};
+  path_.clear();
   machine_.capture();
   const std::size_t start = machine_.mark();
   while (world_.error.empty()) {
@@ -178,12 +185,11 @@ Found Explorer::run_random(std::uint64_t seed) {
       break;
     }
     const Choice choice = all[random() % all.size()];
-    found_.schedule.push_back(describe(choice));
+    path_.push_back(choice);
     take(choice);
   }
   found_.error = world_.error;
-  world_.error.clear();
-  machine_.undo_to(start);
+  replay(start);
   return found_;
 }
 

@@ -41,7 +41,7 @@ class Explorer {
  public:
   Explorer(Scenario& scenario, const Limits& limits);
   Found run();
-  // One schedule from the beginning to an end. The state is left there.
+  // One schedule from the beginning to an end, and back.
   Found run_random(std::uint64_t seed);
 
  private:
@@ -56,6 +56,7 @@ class Explorer {
   std::string describe_stuck();
   bool finish();
   void explore();
+  void replay(std::size_t start);
   bool dead(int process) const;
 
   Scenario& scenario_;

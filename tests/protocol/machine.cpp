@@ -42,7 +42,7 @@ std::byte* Machine::take(std::size_t bytes, std::size_t alignment) {
 // Live and shadow differ in this word: brings the shadow up to date.
 void Machine::word_changed(std::size_t word) {
   const std::uint64_t old = word_of(shadow_, word), now = word_of(live_, word);
-  if (keeps_log_) log_.push_back({Change::word, 0, static_cast<std::uint32_t>(word), old});
+  log_.push_back({Change::word, 0, static_cast<std::uint32_t>(word), old});
   hash_.toggle(word, old);
   hash_.toggle(word, now);
   word_of(shadow_, word) = now;
@@ -55,8 +55,15 @@ void Machine::write(std::uint32_t at, const void* from, std::size_t bytes) {
   }
 }
 
-void Machine::capture(std::vector<std::uint32_t>* changed) {
-  for (std::size_t line = 0; line < taken_; line += 64) {
+void Machine::capture() { capture_lines(0, taken_, nullptr); }
+
+void Machine::capture(const void* begin, std::size_t bytes, std::vector<std::uint32_t>& changed) {
+  const std::size_t at = offset_of(begin);
+  capture_lines(at / 64 * 64, at + bytes, &changed);
+}
+
+void Machine::capture_lines(std::size_t begin, std::size_t end, std::vector<std::uint32_t>* changed) {
+  for (std::size_t line = begin; line < end; line += 64) {
     if (std::memcmp(live_ + line, shadow_ + line, 64) == 0) continue;
     for (std::size_t w = line / 8; w < line / 8 + 8; ++w) {
       if (word_of(live_, w) == word_of(shadow_, w)) continue;
@@ -80,7 +87,6 @@ Machine::Id Machine::intern(Entry entry) {
 }
 
 void Machine::save_buffer(int lane) {
-  if (!keeps_log_) return;
   log_.push_back({Change::buffer, static_cast<std::uint8_t>(lane), 0, 0});
   saved_buffers_.push_back(buffers_[static_cast<std::size_t>(lane)]);
 }
@@ -141,7 +147,7 @@ void Machine::lift() {
 }
 
 void Machine::set_pc(int process, int value) {
-  if (keeps_log_) log_.push_back({Change::pc, static_cast<std::uint8_t>(process), 0, static_cast<std::uint64_t>(pcs_[process])});
+  log_.push_back({Change::pc, static_cast<std::uint8_t>(process), 0, static_cast<std::uint64_t>(pcs_[process])});
   pcs_[process] = value;
 }
 

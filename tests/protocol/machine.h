@@ -61,7 +61,8 @@ class Machine {
   void set(T* to, const T& value) { write(offset_of(to), &value, sizeof value); }
   // What was stored past write(), by a kernel or a constructor, becomes such a change. `changed` gets the
   // words of eight bytes.
-  void capture(std::vector<std::uint32_t>* changed = nullptr);
+  void capture();
+  void capture(const void* begin, std::size_t bytes, std::vector<std::uint32_t>& changed);
 
   void push(int lane, Entry entry);
   const Buffer& buffer(int lane) const { return buffers_[static_cast<std::size_t>(lane)]; }
@@ -82,7 +83,6 @@ class Machine {
 
   std::size_t mark() const { return log_.size(); }
   void undo_to(std::size_t mark);
-  void keep_log(bool keep) { keeps_log_ = keep; }
   Hash hash() const;
 
  private:
@@ -97,6 +97,7 @@ class Machine {
     return *reinterpret_cast<std::uint64_t*>(memory + 8 * word);
   }
   void word_changed(std::size_t word);
+  void capture_lines(std::size_t begin, std::size_t end, std::vector<std::uint32_t>* changed);
   void save_buffer(int lane);
   Id intern(Entry entry);
 
@@ -112,7 +113,6 @@ class Machine {
   std::map<Hash, Id> known_;
   int pcs_[most_processes] = {};
   std::vector<Change> log_;
-  bool keeps_log_ = true;
   std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> laid_;
 };
 

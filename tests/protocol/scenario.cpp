@@ -29,7 +29,10 @@ bool looks_well(const core::Report& report) {
 Scenario::Scenario(const Plan& plan) : plan_(plan) {
   Mutation mutation = plan.mutation;
   mutation.edit = [this](core::Script& script, int rank) { edit(script, rank); };
-  world_ = std::make_unique<StepWorld>(WorldShape{plan.ranks, plan.channels, plan.ranks, plan.arena_bytes, 1 << 15}, mutation);
+  const std::size_t operations = plan.ops.size() * static_cast<std::size_t>(plan.ranks * plan.channels);
+  const std::size_t spare = operations * (sizeof(core::Report) + 192) + 4096;
+  world_ = std::make_unique<StepWorld>(WorldShape{plan.ranks, plan.channels, plan.ranks, plan.arena_bytes, spare}, mutation);
+  world_->all_must_succeed = plan.refusing_rank < 0;
   world_->host_waits = [this](const StepEvent& event) { return foresee_counts(event); };
   callers_.resize(static_cast<std::size_t>(plan.ranks));
   counts_known_.resize(static_cast<std::size_t>(plan.ranks));
@@ -40,7 +43,7 @@ Scenario::Scenario(const Plan& plan) : plan_(plan) {
   options.hidden = hidden;
   options.topk = plan.ranks;
   options.channels = plan.channels;
-  options.arena_bytes = plan.arena_bytes;
+  options.arena_bytes = 4096;  // the window's counts
   for (int r = 0; r < plan.ranks; ++r) {
     const core::Config config = core::resolve(options, r, plan.ranks, engine_bytes(plan.channels));
     comms_.push_back(std::make_unique<core::CommunicatorState>(config, std::vector<int>(static_cast<std::size_t>(plan.ranks)),

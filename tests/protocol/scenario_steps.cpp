@@ -35,7 +35,7 @@ void Scenario::step(int process) {
     for (int s = 0; s < ranks; ++s) {
       std::fill_n(step.rows + s * hidden, hidden, bf16_of(input_value(ranks, s, step.dispatch, rank, step.operation)));
     }
-    machine.capture(&world_->changed);
+    machine.capture(step.rows, step.rows_bytes, world_->changed);
   }
   if (step.happens) step.happens->happen(engine::LaneEvent::State::happened);
   machine.set_pc(process, machine.pc(process) + 1);
@@ -57,6 +57,7 @@ void Scenario::check_dispatch(const CallerStep& step, int rank) {
   const std::int32_t count = *step.outputs.counts.as<std::int32_t>();
   const std::string where = fmt::format("rank {} channel {} operation {} ", rank, step.channel, step.operation / plan_.channels + 1);
   if (!looks_well(*step.report)) {
+    if (world_->all_must_succeed) fail(where + "fails, and nobody gave up or refused");
     if (rows != 0 || count != 0) fail(fmt::format("{}has failed, but says {} rows and {} of its expert", where, rows, count));
     for (int i = 0; i < ranks * ranks; ++i) {
       if (ids[i] != -1) fail(fmt::format("{}has failed, but id {} is {}", where, i, ids[i]));
@@ -78,7 +79,10 @@ void Scenario::check_dispatch(const CallerStep& step, int rank) {
 }
 
 void Scenario::check_combine(const CallerStep& step, int rank) {
-  if (!looks_well(*step.report)) return;
+  if (!looks_well(*step.report)) {
+    if (world_->all_must_succeed) fail(fmt::format("rank {} channel {}: a combine fails, and nobody gave up or refused", rank, step.channel));
+    return;
+  }
   const float want = sum_value(plan_.ranks, rank, step.dispatch, step.operation);
   if (row_is(step.rows, want)) return;
   fail(fmt::format("rank {} channel {} operation {} succeeds, but the sum is {} instead of {}", rank, step.channel,

@@ -172,6 +172,8 @@ class StepWorld {
   std::vector<std::uint32_t> changed;
   // A host that waits for an event inside a call.
   std::function<bool(const StepEvent&)> host_waits;
+  // Nobody gives up, dies or refuses: every operation must succeed.
+  bool all_must_succeed = true;
 
  private:
   WorldShape shape_;

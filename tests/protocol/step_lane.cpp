@@ -182,13 +182,13 @@ void StepLane::run(const core::Run& run, core::Report& report) {
       run_here(run, world_.window(rank_).base);
       clear_padding(report);
       machine.lift();
-      machine.capture(&world_.changed);
     }
   }
-  if (!well) {
-    report.failure = own();
-    machine.capture(&world_.changed);
-  }
+  if (!well) report.failure = own();
+  const StepWorld::Window& window = world_.window(rank_);
+  machine.capture(window.base, static_cast<std::size_t>(window.bytes), world_.changed);
+  machine.capture(&report, static_cast<std::size_t>(reinterpret_cast<std::byte*>(report.per_expert + 1) - reinterpret_cast<std::byte*>(&report)),
+                  world_.changed);
   finish(run.tail);
 }
 
@@ -221,7 +221,6 @@ void StepLane::run_with_remote_stores(const core::Run& run, bool fenced) {
   for (int r = 0; r < ranks(); ++r) {
     if (r != rank_) push_differences(r, scramble, fenced);
   }
-  world_.machine().capture(&world_.changed);
 }
 
 // What peers read of this rank's own memory becomes visible late as well.
