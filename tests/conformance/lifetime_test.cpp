@@ -132,15 +132,23 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
         comm.combine(args).ready.wait();
       }
     };
+    // Rank 0 alone counts, while the others stand still: an open folder is a descriptor, too.
+    std::int64_t pages = 0, files = 0, threads = 0;
+    const auto count = [&](bool again) {
+      self.group.barrier();
+      if (self.rank == 0 && again) {
+        EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
+        EXPECT_EQ(entries("/proc/self/fd"), files);
+        EXPECT_EQ(entries("/proc/self/task"), threads);
+      }
+      pages = resident_pages();
+      if (self.rank == 0) files = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+      self.group.barrier();
+    };
     calls(300);
-    self.group.barrier();
-    const std::int64_t pages = resident_pages(), files = entries("/proc/self/fd"),
-                       threads = entries("/proc/self/task");
+    count(false);
     calls(rounds);
-    self.group.barrier();
-    EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
-    EXPECT_EQ(entries("/proc/self/fd"), files);
-    EXPECT_EQ(entries("/proc/self/task"), threads);
+    count(true);
   });
 }
 

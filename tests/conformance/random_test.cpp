@@ -165,7 +165,8 @@ std::uint64_t from_environment(const char* name) {
 
 PROMISE(V1, random_configurations, {{1, 2, 3, 4, 5, 7, 8}}) {
   const std::uint64_t only = from_environment("SLUICE_SEED");
-  const int count = only ? 1 : (long_runs() ? 1000 : at.ranks <= 4 ? 60 : 25);
+  const bool reduced = std::getenv("SLUICE_REDUCED") != nullptr;
+  const int count = only ? 1 : (long_runs() ? 1000 : reduced || at.ranks > 4 ? 25 : 60);
   const std::uint64_t first =
       only ? only : from_environment("SLUICE_SEED_BASE") + 100'000 * static_cast<std::uint64_t>(at.ranks);
   const int batch = 20;
