@@ -55,14 +55,16 @@ class SLUICE_API Communicator {
   // sequence of calls. Only queues the work, except that Counts::exact waits until the counts of all
   // ranks are known. Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the
   // arena has no room, PeerError when the channel has failed or, with exact, when a peer refused,
-  // differs, is late or gone.
+  // differs, is late or gone. Bad ids of an earlier bounded call on this channel that nobody waited for
+  // show here as ArgumentError; this call is then refused like an illegal one.
   DispatchResult dispatch(const DispatchArgs& args, Stream stream = {});
 
   // Brings rows home and sums them. Collective, only queues the work. Errors as dispatch.
   CombineResult combine(const CombineArgs& args, Stream stream = {});
 
   // Arena memory for combine inputs, [rows, row_bytes / size_of(dtype)] of `dtype`: from there combine
-  // reads without a copy. Not collective. Waits until the memory may be written. Throws CapacityError.
+  // reads without a copy. Not collective. Waits until the memory may be written. Throws CapacityError,
+  // ArgumentError for a row that is not a multiple of 16 bytes, PeerError for memory of a failed operation.
   TensorView allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype = DataType::bf16);
 
   // The block under `view` is not reused before the work now in `stream` has passed. The stream of

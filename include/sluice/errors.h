@@ -26,7 +26,8 @@ class SLUICE_API Error : public std::runtime_error {
 };
 
 // The caller's own arguments or options are wrong. Only this rank gets it; in a collective call the
-// peers get PeerError ("rank 0 refused: ...") in the same operation. The communicator stays usable.
+// peers get PeerError ("rank 0 refused: ...") in the same operation, unless the call names no channel of
+// the communicator or another host thread is inside a call on it. The communicator stays usable.
 class SLUICE_API ArgumentError : public Error {
  public:
   explicit ArgumentError(const std::string& message, int rank = -1) : Error("ArgumentError", message, rank) {}

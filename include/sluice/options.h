@@ -56,7 +56,7 @@ enum class Checks : std::uint8_t {
   off,         // out of range is dropped; twice is passed on (packed) or one row with both weights
 };
 
-enum class LogLevel : std::uint8_t { debug, info, warning };
+enum class LogLevel : std::uint8_t { info, warning };
 
 // What a communicator is made for. All ranks give the same values, or creation fails with both values
 // named (`workers` and `log` may differ).
@@ -96,7 +96,8 @@ struct CommunicatorOptions {
   // by the ranks of the node, at least 1.
   int workers = 0;
 
-  // Called for each message at or above `log_level`, from any thread; empty = silence.
+  // Called in the thread that calls the library: info when the communicator is made and when this rank's
+  // own call is refused, warning when a call meets a failed channel; empty = silence.
   std::function<void(LogLevel, const std::string&)> log{};
   LogLevel log_level = LogLevel::warning;
 };

@@ -12,7 +12,7 @@ namespace core {
 struct RouteState;
 }
 
-// Made by dispatch, used by combine and by later dispatches of other data with the same decisions. A
+// Made by dispatch, used by combine and by later dispatches of the same communicator. A
 // copyable handle; it holds arena memory (`bytes()`) until the last copy goes. All ranks use the same
 // route in the same call: a rank that uses another gets PeerError, and so do its peers.
 class SLUICE_API Route {

@@ -30,11 +30,11 @@ constexpr std::int64_t size_of(DataType type) noexcept {
 // "bf16", "fp16", ...
 constexpr const char* name_of(DataType type) noexcept {
   constexpr const char* names[] = {"bf16", "fp16", "fp32", "e4m3", "e5m2", "int8", "fp4x2", "uint8", "int32", "int64"};
-  return names[static_cast<int>(type)];
+  return static_cast<int>(type) < 10 ? names[static_cast<int>(type)] : "unknown";
 }
 
-// A view of up to three dimensions; strides count elements. An empty view (data == nullptr) means "not
-// given" for optional arguments; a view with a zero in its shape may have a null pointer.
+// A view of up to three dimensions; strides count elements. A view without dimensions means "not given"
+// for optional arguments; a view with a zero in its shape may have a null pointer.
 template <class Void>
 struct BasicTensorView {
   Void* data = nullptr;
@@ -64,7 +64,9 @@ struct BasicTensorView {
     return n;
   }
   template <class T>
-  auto as() const noexcept { return static_cast<std::conditional_t<std::is_const_v<Void>, const T*, T*>>(data); }
+  auto as() const noexcept {
+    return static_cast<std::conditional_t<std::is_const_v<Void>, const T*, T*>>(given() ? data : nullptr);
+  }
 };
 
 using TensorView = BasicTensorView<void>;

@@ -25,8 +25,13 @@ namespace api {
 const EngineEntry& find_engine(const std::string& name) {
   static constexpr EngineEntry cpu{"cpu", cpu::flag_bytes, cpu::make_engine};
   if (name.empty() || name == "cpu") {
-    const std::string target = cpu_target_from_environment();
-    if (!target.empty()) cpu::use_simd_target(target.c_str());
+    // Once: the target is the process's, and must not change while operations run.
+    static const bool chosen = [] {
+      const std::string target = cpu_target_from_environment();
+      if (!target.empty()) cpu::use_simd_target(target.c_str());
+      return true;
+    }();
+    static_cast<void>(chosen);
     return cpu;
   }
   if (name == "cuda") throw SystemError(fmt::format("engine \"cuda\" is not usable here: {}", no_cuda));

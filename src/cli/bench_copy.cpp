@@ -120,7 +120,6 @@ struct CopyTeam::Shared {
   bool combine = false;
   int workers = 1;
   CopyForm form = CopyForm::stream;
-  bool stop = false;
   SharedBarrier awake{};
   SharedBarrier begin{};
   SharedBarrier end{};
@@ -136,11 +135,14 @@ struct CopyTeam::Shared {
 
   void help(int worker) {
     for (;;) {
-      awake.wait(workers, WaitFor::sleep);
-      if (stop) return;
-      begin.wait(workers, briefly());
-      part(worker);
-      end.wait(workers, briefly());
+      try {
+        awake.wait(workers, WaitFor::sleep);
+        begin.wait(workers, briefly());
+        part(worker);
+        end.wait(workers, briefly());
+      } catch (const PeerError&) {
+        return;  // the team is being destroyed
+      }
     }
   }
 };
@@ -155,8 +157,8 @@ CopyTeam::CopyTeam(const CopyWork& work, bool combine, int workers) : shared_(st
 }
 
 CopyTeam::~CopyTeam() {
-  shared_->stop = true;
-  shared_->awake.wait(shared_->workers, WaitFor::sleep);
+  // Wherever the helpers stand: an exception may have come between prepare() and run().
+  for (SharedBarrier* barrier : {&shared_->awake, &shared_->begin, &shared_->end}) barrier->abandon();
 }
 
 void CopyTeam::prepare(CopyForm form) {

@@ -35,7 +35,7 @@ SLUICE_HD inline Verdict compare_records(const Records& records, int ranks) {
     verdict.rank = r;
     verdict.refusal = record.refusal;
     verdict.fault = record.fault;
-    for (int i = 0; i < reason_bytes; ++i) verdict.reason[i] = record.reason[i];
+    for (int i = 0; i + 1 < reason_bytes; ++i) verdict.reason[i] = record.reason[i];
     return verdict;
   }
   const Digest& first = records.of(0).digest;

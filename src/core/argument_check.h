@@ -13,7 +13,7 @@ namespace sluice::core {
 
 class ArgumentCheck {
  public:
-  ArgumentCheck(const std::string& where, int rank) : where_(where), rank_(rank) {}
+  ArgumentCheck(std::string where, int rank) : where_(std::move(where)), rank_(rank) {}
 
   [[noreturn]] void refuse(const std::string& what) const { throw ArgumentError(where_ + ": " + what, rank_); }
   void require(bool holds, const char* what) const {
@@ -27,28 +27,26 @@ class ArgumentCheck {
   template <class View>
   void shape(const char* name, const View& view, std::initializer_list<std::int64_t> dims) const {
     bool fits = view.dims == static_cast<int>(dims.size());
-    std::string want, have;
     std::size_t d = 0;
     for (const std::int64_t n : dims) {
-      fits = fits && (n < 0 || view.shape[d] == n);
-      want += fmt::format("{}{}", d ? ", " : "", n < 0 ? std::string("any") : fmt::format("{}", n));
+      fits = fits && view.shape[d] >= 0 && (n < 0 || view.shape[d] == n);
       ++d;
     }
-    for (int i = 0; i < view.dims; ++i) have += fmt::format("{}{}", i ? ", " : "", view.shape[static_cast<std::size_t>(i)]);
-    if (!fits) refuse(fmt::format("{} has shape [{}], but [{}] is needed", name, have, want));
-    for (int i = 0; i < view.dims; ++i) {
-      if (view.shape[static_cast<std::size_t>(i)] < 0) refuse(fmt::format("{} has a negative shape [{}]", name, have));
+    if (!fits) {
+      std::string want;
+      for (const std::int64_t n : dims) want += (want.empty() ? "" : ", ") + (n < 0 ? "any" : std::to_string(n));
+      refuse(fmt::format("{} has shape [{}], but [{}] is needed", name, shape_of(view), want));
     }
-    if (view.elements() > 0 && !view.data) refuse(fmt::format("{} has shape [{}] but a null pointer", name, have));
+    if (view.elements() > 0 && !view.data) refuse(fmt::format("{} has shape [{}] but a null pointer", name, shape_of(view)));
   }
 
   template <class View>
   void type(const char* name, const View& view, std::initializer_list<DataType> types) const {
-    std::string want;
     for (const DataType t : types) {
       if (view.dtype == t) return;
-      want += fmt::format("{}{}", want.empty() ? "" : ", ", name_of(t));
     }
+    std::string want;
+    for (const DataType t : types) want += fmt::format("{}{}", want.empty() ? "" : ", ", name_of(t));
     refuse(fmt::format("{} has element type {}; possible: {}", name, name_of(view.dtype), want));
   }
 
@@ -76,7 +74,14 @@ class ArgumentCheck {
   }
 
  private:
-  const std::string& where_;
+  template <class View>
+  static std::string shape_of(const View& view) {
+    std::string text;
+    for (int d = 0; d < view.dims; ++d) text += (d ? ", " : "") + std::to_string(view.shape[static_cast<std::size_t>(d)]);
+    return text;
+  }
+
+  std::string where_;
   int rank_;
 };
 

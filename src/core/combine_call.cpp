@@ -128,6 +128,7 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
   CombineBlocks b;
   try {
     throw_earlier_fault(args.channel);
+    check_route(args.route, where(OperationKind::combine));
     call = check_call(args, config_, where(OperationKind::combine));
     b = take_combine_blocks(args, call, config_.topology, *memory_);
   } catch (const Error& error) {

@@ -97,13 +97,20 @@ AgreeArgs CommunicatorState::agree_args(OperationKind kind, int channel, const s
 
 void CommunicatorState::throw_earlier_fault(int channel) {
   auto& checking = channels_[static_cast<std::size_t>(channel)]->checking;
-  std::vector<std::shared_ptr<EventState>> done;
-  std::erase_if(checking, [&](const auto& event) {
-    const bool happened = event->happened();
-    if (happened) done.push_back(event);
-    return happened;
-  });
-  for (const auto& event : done) event->throw_untold_fault();
+  for (auto it = checking.begin(); it != checking.end();) {
+    if (!(*it)->happened()) {
+      ++it;
+      continue;
+    }
+    const std::shared_ptr<EventState> done = *it;
+    it = checking.erase(it);
+    done->throw_untold_fault();
+  }
+}
+
+void CommunicatorState::check_route(const Route& route, const std::string& where) const {
+  if (!route.valid() || route.state()->block->lies_in(*memory_)) return;
+  ArgumentCheck(where, config_.topology.rank).refuse("the route was made by another communicator");
 }
 
 void CommunicatorState::refuse(OperationKind kind, int channel, const Error& error) {
@@ -129,22 +136,23 @@ void CommunicatorState::log(LogLevel level, const std::string& message) const {
   if (config_.options.log && level >= config_.options.log_level) config_.options.log(level, message);
 }
 
-namespace {
-void throw_if_failed(const engine::Lane& lane, const Context& context) {
-  const Status failure = lane.failure();
-  if (failure.failed) throw PeerError(sentence(failure, context), context.rank);
+void CommunicatorState::throw_if_failed(OperationKind kind, int channel) const {
+  const Status failure = engine_->lane(channel).failure();
+  if (!failure.failed) return;
+  const std::string message = sentence(failure, context(kind, channel));
+  log(LogLevel::warning, message);
+  throw PeerError(message, config_.topology.rank);
 }
-}  // namespace
 
 DispatchResult CommunicatorState::dispatch(const DispatchArgs& args) {
   Admission admission(*this, args.channel, where(OperationKind::dispatch));
-  throw_if_failed(engine_->lane(args.channel), context(OperationKind::dispatch, args.channel));
+  throw_if_failed(OperationKind::dispatch, args.channel);
   return start_dispatch(args, (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call());
 }
 
 CombineResult CommunicatorState::combine(const CombineArgs& args) {
   Admission admission(*this, args.channel, where(OperationKind::combine));
-  throw_if_failed(engine_->lane(args.channel), context(OperationKind::combine, args.channel));
+  throw_if_failed(OperationKind::combine, args.channel);
   admission.next_call();
   return start_combine(args);
 }
@@ -157,7 +165,12 @@ TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes
   if (row_bytes % limits::row_bytes_multiple != 0) {
     check.refuse(fmt::format("row_bytes = {} is not a multiple of {}", row_bytes, limits::row_bytes_multiple));
   }
-  const auto block = memory_->allocate(rows * row_bytes, Owner::input, Arena::End::low);
+  std::shared_ptr<HeldBlock> block;
+  try {
+    block = memory_->allocate(rows * row_bytes, Owner::input, Arena::End::low);
+  } catch (const CapacityError& error) {
+    throw CapacityError(call + ": " + error.what(), config_.topology.rank);
+  }
   for (const auto& event : block->after()) {
     event->wait(std::chrono::milliseconds(-1));
     if (event->state() == engine::LaneEvent::State::failed) {

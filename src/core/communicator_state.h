@@ -66,8 +66,10 @@ class CommunicatorState {
   AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
   // Lets the peers know, then throws `error` again, with the call where it lacks one.
   [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error);
+  void check_route(const Route& route, const std::string& where) const;
   // What an earlier bounded call found in its ids shows at the latest here (contract S4).
   void throw_earlier_fault(int channel);
+  void throw_if_failed(OperationKind kind, int channel) const;
   void log(LogLevel level, const std::string& message) const;
 
   DispatchResult start_dispatch(const DispatchArgs& args, std::int64_t number);

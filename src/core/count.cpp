@@ -27,6 +27,7 @@ RoutingCounts CommunicatorState::count(const DispatchArgs& args) const {
   const Topology& topology = config_.topology;
   const std::string call_name = fmt::format("count on rank {} of {}", topology.rank, topology.ranks);
   DispatchCall call;
+  check_route(args.route, call_name);
   check_routing(args, config_, call_name, call);
   RoutingCounts counts;
   counts.rank_mask.resize(static_cast<std::size_t>(call.tokens * topology.ranks));

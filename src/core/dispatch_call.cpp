@@ -166,7 +166,7 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
                 .scales = args.scales.as<std::byte>(), .scale_row_stride = call.scale_row_stride,
                 .scale_stride = call.scale_stride, .scale_count = call.scale_count, .scale_size = scale_size,
                 .scale_layout = args.scale_layout, .weights = call.weights ? args.weights.as<float>() : nullptr,
-                .send_ids = b.makes_route && call.topk > 0, .makes_route = b.makes_route, .report = b.report.get()};
+                .send_ids = b.makes_route && call.topk > 0, .report = b.report.get()};
   const bool output = args.output.given(), padded = args.layout == Layout::padded;
   const auto stride = [&](std::size_t d) { return args.output.strides[d] * size_of(call.out_type); };
   parts.finish = {.topology = window.topology, .route = tables, .placement = b.placement, .outputs = b.out,
@@ -250,6 +250,7 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   DispatchBlocks blocks;
   try {
     throw_earlier_fault(args.channel);
+    check_route(args.route, where(OperationKind::dispatch));
     call = check_call(args, config_, where(OperationKind::dispatch));
     blocks = take_blocks(args, call, number);
   } catch (const Error& error) {

@@ -31,7 +31,7 @@ struct DispatchOutputs {
 
 // Local, before anything is said to a peer: fills expert_of, send_index, slot_index and sent of the
 // route, notes the first illegal id in report->fault when `checks`, and clears the outputs (counts 0,
-// ids -1, weights 0). With tables.tokens == 0 or a reused route (`clear_only`) it only clears.
+// ids -1, weights 0). With a reused route (`clear_only`) it only clears.
 struct PlanArgs {
   const Topology* topology = nullptr;
   RouteTables route;
@@ -93,8 +93,7 @@ struct MoveArgs {
   std::int64_t scale_size = 0;          // bytes of one
   ScaleLayout scale_layout = ScaleLayout::row;
   const float* weights = nullptr;       // [T, K]
-  bool send_ids = false;
-  bool makes_route = false;             // send_ids of a route made here
+  bool send_ids = false;                // of a route made here
   const Report* report = nullptr;
 };
 

@@ -21,11 +21,12 @@ std::shared_ptr<HeldBlock> Memory::allocate_largest(std::int64_t most, Owner own
 }
 
 std::shared_ptr<HeldBlock> Memory::block_of(const void* pointer) {
-  const std::lock_guard lock(mutex_);
   const std::int64_t offset = static_cast<const std::byte*>(pointer) - arena_base();
+  std::shared_ptr<HeldBlock> held;  // outlives the lock: it may be the last owner, whose destructor locks
+  const std::lock_guard lock(mutex_);
   auto it = held_.upper_bound(offset);
   if (it == held_.begin()) return nullptr;
-  auto held = (--it)->second.lock();
+  held = (--it)->second.lock();
   return held && offset < it->first + held->bytes() ? held : nullptr;
 }
 
@@ -34,16 +35,9 @@ Place Memory::place_of(const void* pointer) const {
   return {window_.topology->rank, 0, static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - window_.base)};
 }
 
-std::int64_t Memory::used() {
-  const std::lock_guard lock(mutex_);
-  return arena_.used();
-}
-
 HeldBlock::~HeldBlock() {
   const std::lock_guard lock(memory_->mutex_);
-  // A new block may have this offset already, if this one was freed by a failed constructor.
-  const auto it = memory_->held_.find(block_.offset);
-  if (it != memory_->held_.end() && it->second.expired()) memory_->held_.erase(it);
+  memory_->held_.erase(block_.offset);
   // Memory that was never used still waits for what it waited for before.
   uses_.insert(uses_.end(), block_.after.begin(), block_.after.end());
   memory_->arena_.free(block_, std::move(uses_));

@@ -29,7 +29,6 @@ class Memory : public std::enable_shared_from_this<Memory> {
   // The block under a pointer into the arena; null when it was freed.
   std::shared_ptr<HeldBlock> block_of(const void* pointer);
   Place place_of(const void* pointer) const;
-  std::int64_t used();
 
  private:
   friend class HeldBlock;
@@ -51,6 +50,7 @@ class HeldBlock {
 
   std::byte* data() const { return memory_->arena_base() + block_.offset; }
   std::int64_t bytes() const { return block_.bytes; }
+  bool lies_in(const Memory& memory) const { return memory_.get() == &memory; }
   // To wait for before the memory is touched.
   const Arena::Events& after() const { return block_.after; }
   void used_until(std::shared_ptr<engine::LaneEvent> event);

@@ -45,7 +45,9 @@ std::string refusal(const Verdict& verdict) {
   const std::string who = fmt::format("rank {}", verdict.rank);
   if (verdict.refusal == Refusal::id) return fmt::format("{} refused: {}", who, sentence(verdict.fault));
   if (verdict.refusal == Refusal::route) return "the dispatch that made the route did not complete";
-  return fmt::format("{} refused: {}", who, verdict.reason);
+  std::string reason = verdict.reason;  // ends: compare_records leaves the last byte 0
+  for (char& c : reason) c = c < ' ' || c > '~' ? '?' : c;
+  return fmt::format("{} refused: {}", who, reason);
 }
 
 std::exception_ptr error_of(const Verdict& verdict, const Report& report, const Context& context) {

@@ -55,7 +55,7 @@ struct alignas(64) ControlRecord {
   std::int64_t sent_at_ns = 0;
 };
 
-// The counts C[source][rank] and, for grouped and padded, C[source][expert].
+// The counts C[source][rank] and, unless the route comes from a rank mask, C[source][expert].
 SLUICE_HD inline std::int32_t* counts_per_rank(ControlRecord* record) {
   return reinterpret_cast<std::int32_t*>(record + 1);
 }

@@ -22,7 +22,7 @@ struct RouteTables {
   // By plan, from the router's output alone.
   std::int32_t* expert_of = nullptr;    // [T, K] global id, -1 = none
   std::int32_t* send_index = nullptr;   // [T, R] position among my tokens for r, -1 = does not go there
-  std::int32_t* slot_index = nullptr;   // [T, K] grouped, padded: position among my tokens for that expert, -1 = none or twice
+  std::int32_t* slot_index = nullptr;   // [T, K] position among my tokens for that expert, -1 = none or twice
   std::int32_t* sent = nullptr;         // [R + E] C[me][r], C[me][e]
 
   // By agree, from the records of a dispatch.

@@ -62,6 +62,15 @@ bool failed_here();
 // What `body` finds wrong in this thread, as text: for threads that a body starts itself.
 std::string failures_of(const std::function<void()>& body);
 
+// Whether this program was built with ThreadSanitizer.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitizer = true;
+#elif defined(__has_feature)
+inline constexpr bool thread_sanitizer = __has_feature(thread_sanitizer) != 0;
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+
 // Milliseconds on the monotonic clock.
 double now_ms();
 void sleep_ms(double ms);

@@ -49,7 +49,7 @@ TEST(protocol, one_gives_up_at_any_moment_3_ranks) {
 
 TEST(protocol, one_gives_up_at_any_moment_2_channels) {
   Plan plan = plan_of(2, 2, "D");
-  plan.arena_bytes = 3072;
+  plan.arena_bytes = 2560;
   expect_right(plan, {.give_ups = 1, .most_states = most()}, is_long());
 }
 

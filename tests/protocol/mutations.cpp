@@ -55,15 +55,13 @@ void tail_before(Script& script, At kernel) {
 void drop_open(Script& script, int) { drop(script, Stage::open); }
 void drop_close(Script& script, int) { drop(script, Stage::close); }
 
+// The record of the next operation goes out during this one, whose CLOSE the peers have not sent.
 void publish_before_close(Script& script, int) {
-  const At publish = find_kernel<core::PublishArgs>(script);
-  const At await = find_await(script, Stage::close, script.steps.begin());
-  if (publish == script.steps.end()) return;
+  const At publish = find_kernel<core::PublishArgs>(script), move = find_kernel<core::MoveArgs>(script);
+  if (publish == script.steps.end() || move == script.steps.end()) return;
   Run early = std::get<Run>(*publish);
   early.tail = {};
-  Run seal{core::SealArgs{script.report}, std::get<Run>(*publish).tail, core::Stamp::none, 0, false};
-  *publish = Step(seal);
-  script.steps.insert(await, Step(early));
+  script.steps.insert(move + 1, Step(early));
 }
 
 void read_counts_after_close(Script& script, int) {

@@ -157,6 +157,19 @@ void ChannelFlags::give_up(const Status& status) {
   }
 }
 
+bool ChannelFlags::leave_now() {
+  const std::int64_t at = leave_at_ns_.load(std::memory_order_relaxed);
+  if (at == 0 || now_ns() < at) return false;
+  Status status;
+  status.failed = 1;
+  status.cause = Cause::leaving;
+  status.by = rank_;
+  status.kind = kind_;
+  status.operation = operation_;
+  if (!own().failed) give_up(status);
+  return true;
+}
+
 void ChannelFlags::peer_gone(int peer) {
   gone_[peer].store(true, std::memory_order_release);
   wake();

@@ -71,6 +71,8 @@ class ChannelFlags {
   void wake() { mine().ring(); }
   // Nanoseconds from reaching an await; 0 = without end. Read while waiting.
   void set_deadline_ns(std::int64_t ns) { deadline_ns_.store(ns, std::memory_order_relaxed); wake(); }
+  // Gives up when the moment of leave_at() has passed.
+  bool leave_now();
   // The communicator is being destroyed: no wait outlasts this moment of now_ns().
   void leave_at(std::int64_t ns) { leave_at_ns_.store(ns, std::memory_order_relaxed); wake(); }
 

@@ -16,6 +16,8 @@ namespace {
 // so long. Measured with T = 1: docs/performance.md.
 constexpr std::int64_t brief_bytes = 64 * 1024;
 constexpr std::int64_t brief_wait_ns = 10'000;
+// How often a lane that waits for another lane's event looks whether the communicator is being destroyed.
+constexpr std::int64_t look_again_ns = 100'000'000;
 }  // namespace
 
 bool CpuEvent::sleep_until(std::int64_t end_ns) const {
@@ -40,7 +42,7 @@ bool CpuEvent::wait(std::chrono::milliseconds timeout) const {
   return sleep_until(-1);
 }
 
-void CpuEvent::sleep() const { sleep_until(-1); }
+bool CpuEvent::sleep(std::int64_t ns) const { return sleep_until(now_ns() + ns); }
 
 void CpuEvent::happen(State state) {
   word_.store(static_cast<std::uint32_t>(state), std::memory_order_seq_cst);
@@ -166,13 +168,16 @@ void CpuLane::run(const core::Run& step, Report& report) {
     KernelContext context{*parts_.team, step.num_sms > 0 ? step.num_sms : parts_.team->size(), parts_.own_page, now_ns()};
     std::visit([&](const auto& kernel) { run_kernel(kernel, context); }, step.kernel);
   }
-  if (!well) report.failure = flags.own();
+  // Once: a host that saw an earlier event of this operation may be reading it.
+  if (!well && !report.failure.failed) report.failure = flags.own();
   if (step.stamp != core::Stamp::none) report.stamps[static_cast<int>(step.stamp)] = now_ns();
   core::finish_step(flags, step.tail);
 }
 
 void CpuLane::depend(const core::Depend& step) {
-  static_cast<const CpuEvent&>(*step.event).sleep();
+  while (!static_cast<const CpuEvent&>(*step.event).sleep(look_again_ns)) {
+    if (parts_.flags->leave_now()) return;
+  }
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;
   Status status;
   status.failed = 1;

@@ -1,5 +1,6 @@
 #include "engine/cpu/window.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,9 @@
 namespace sluice::cpu {
 
 namespace {
+
+// A window that shrank would end its peers with a signal.
+constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::int64_t available_bytes() {
   std::ifstream in("/proc/meminfo");
@@ -76,7 +80,9 @@ void Windows::take(boot::GroupState& group, std::int64_t bytes) {
     return;
   }
   memory_ = boot::UniqueFd(memfd_create("sluice-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory_ || ftruncate(memory_.get(), bytes) != 0) no_memory("memfd", rank_, bytes_);
+  if (!memory_ || ftruncate(memory_.get(), bytes) != 0 || fcntl(memory_.get(), F_ADD_SEALS, fixed_size) != 0) {
+    no_memory("memfd", rank_, bytes_);
+  }
   own = map(memory_.get(), MAP_SHARED | MAP_NORESERVE, bytes_, rank_);
 }
 
@@ -97,7 +103,8 @@ void Windows::connect(boot::GroupState& group) {
     if (r == rank_) continue;
     const int fd = descriptors[static_cast<std::size_t>(r)].get();
     struct stat info {};
-    if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_)) {
+    const bool sealed = (fcntl(fd, F_GET_SEALS) & fixed_size) == fixed_size;
+    if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_) || !sealed) {
       throw PeerError(fmt::format("communicator on rank {}: the window of rank {} has {} bytes, but {} are expected",
                                   rank_, r, info.st_size, bytes_), rank_);
     }
