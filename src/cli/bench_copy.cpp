@@ -1,5 +1,7 @@
 #include "cli/bench_copy.h"
 
+#include <sluice/errors.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
