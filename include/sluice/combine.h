@@ -15,7 +15,7 @@ namespace sluice {
 // one rounding to nearest even. Grouped and padded rows of one token on one rank are first summed
 // there in the same way from 0 and rounded to the element type, unless single_rounding.
 struct CombineArgs {
-  ConstTensorView rows{};     // in the shape and order of the dispatch result: packed [N, H], grouped [M, H], padded [E/R, capacity, H]; bf16, fp16, fp32
+  ConstTensorView rows{};     // in the shape and order of the dispatch result: packed [N, H], grouped [M, H], padded [E/R, capacity, H]; bf16, fp16, fp32; every row, of output and bias too, at a multiple of 16 bytes
   Route route{};
   // Optional fp32, one per row: packed [N], grouped [M], padded [E/R, capacity]. None: rows are added as they are.
   ConstTensorView weights{};

@@ -15,7 +15,7 @@ namespace sluice {
 // token. Exactly one of `expert_ids`, `rank_mask` and `route` says where they go. All ranks give the
 // same H, K, element types, layout, counts, alignment, quantise, scale_layout and on_overflow.
 struct DispatchArgs {
-  ConstTensorView rows{};        // [T, H], elements of a row contiguous; any type whose rows are a multiple of 16 bytes
+  ConstTensorView rows{};        // [T, H], elements of a row contiguous, every row at a multiple of 16 bytes; any type whose rows are a multiple of 16 bytes
   ConstTensorView scales{};      // optional [T, S], any strides; S elements are a multiple of 4 bytes
   ConstTensorView expert_ids{};  // [T, K] int32 or int64, row-major; -1 = no expert
   ConstTensorView rank_mask{};   // [T, R] uint8, row-major; not zero = goes there. Packed layout only, no ids come out
@@ -34,7 +34,7 @@ struct DispatchArgs {
   bool zero_padding = false;   // also zero the rows (and scales) that no token filled
 
   // Optional caller's memory for the rows, [capacity, H] or [local experts, capacity, H]; none = the
-  // arena. Costs one local copy.
+  // arena. Every row at a multiple of 16 bytes. Costs one local copy.
   TensorView output{};
   TensorView expert_load{};      // optional [local experts] int32; rows per expert are added to it
   TensorView waited{};           // optional [R] int64; nanoseconds waited for each rank are added to it

@@ -31,7 +31,7 @@ void detail::tell(int fd, FrameKind kind, std::string_view text) {
   const std::size_t n = std::min(text.size(), max_text_bytes);
   const auto header = encode(FrameHeader{kind, 0, n});
   std::memcpy(bytes, header.data(), header.size());
-  std::memcpy(bytes + frame_bytes, text.data(), n);
+  if (n > 0) std::memcpy(bytes + frame_bytes, text.data(), n);
   // One write, so that a full queue takes nothing rather than half a frame.
   send_some(fd, std::span<const std::byte>(bytes, frame_bytes + n));
 }
