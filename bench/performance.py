@@ -62,7 +62,7 @@ def row(name, op, ours, theirs):
     spread = f"{cell(median(ours, op, 'p10_us'), '.0f')} to {cell(median(ours, op, 'p90_us'), '.0f')}"
     peer = median(theirs, op, "p50_us")
     ratio = "" if peer is None else f"{peer / p50:.2f}"
-    return f"| {name} | {op} | {p50:.0f} | {spread} | {copy:.2f} | {cell(peer, '.0f')} | {ratio} |"
+    return f"| {name} | {op} | {p50:.0f} | {spread} | {cell(copy, '.2f')} | {cell(peer, '.0f')} | {ratio} |"
 
 
 def main():
@@ -84,7 +84,8 @@ def main():
             ours.append(sluice(ranks, tokens, iters, lines, *flags))
             if tokens >= 128 and not flags:
                 theirs.append(mpi(ranks, tokens, iters, lines))
-        rows += [row(name, op, ours, theirs) for op in ("dispatch", "combine") if op in ours[0] and (op == "dispatch" or "--cached" not in flags)]
+        operations = ["dispatch"] if flags else ["dispatch", "combine"]  # a flag concerns dispatch alone
+        rows += [row(name, op, ours, theirs) for op in operations]
     pathlib.Path(args.output).write_text("".join(json.dumps(line) + "\n" for line in lines))
     print("| case | op | p50, us | p10 to p90, us | copy_ratio | MPI p50, us | MPI / Sluice |")
     print("|---|---|--:|--:|--:|--:|--:|")
