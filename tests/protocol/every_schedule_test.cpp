@@ -1,8 +1,8 @@
 // The scripts of core under every schedule of small worlds.
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <cstdlib>
-
-#include <gtest/gtest.h>
 
 #include "protocol/explore.h"
 #include "protocol/plans.h"
@@ -13,9 +13,10 @@ namespace {
 Found explore(const Plan& plan, Limits limits = {}) {
   Scenario scenario(plan);
   Found found = Explorer(scenario, limits).run();
-  std::printf("%llu states, %llu transitions, %llu ends, %d blocks reused, %.1f s%s\n", static_cast<unsigned long long>(found.states),
-              static_cast<unsigned long long>(found.transitions), static_cast<unsigned long long>(found.ends), scenario.reused_blocks(),
-              found.seconds, found.complete ? "" : " (not all)");
+  std::printf("%llu states, %llu transitions, %llu ends, %d blocks reused, %.1f s%s\n",
+              static_cast<unsigned long long>(found.states),
+              static_cast<unsigned long long>(found.transitions), static_cast<unsigned long long>(found.ends),
+              scenario.reused_blocks(), found.seconds, found.complete ? "" : " (not all)");
   return found;
 }
 

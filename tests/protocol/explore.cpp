@@ -1,9 +1,9 @@
 #include "protocol/explore.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <random>
-
-#include <fmt/format.h>
 
 namespace sluice::protocol {
 
@@ -14,8 +14,12 @@ std::string Found::text() const {
 }
 
 Explorer::Explorer(Scenario& scenario, const Limits& limits)
-    : scenario_(scenario), world_(scenario.world()), machine_(world_.machine()), limits_(limits),
-      given_up_(reinterpret_cast<std::uint8_t*>(machine_.take(1, 1))), died_(reinterpret_cast<std::uint8_t*>(machine_.take(1, 1))) {
+    : scenario_(scenario),
+      world_(scenario.world()),
+      machine_(world_.machine()),
+      limits_(limits),
+      given_up_(reinterpret_cast<std::uint8_t*>(machine_.take(1, 1))),
+      died_(reinterpret_cast<std::uint8_t*>(machine_.take(1, 1))) {
   if (may_fail()) world_.all_must_succeed = false;
   if (limits_.reduce) footprints_ = std::make_unique<Footprints>(scenario);
 }
@@ -65,9 +69,11 @@ bool Explorer::alone(const std::vector<Choice>& all, Choice& chosen) const {
   for (const Choice& choice : all) {
     const bool step = choice.kind == Choice::step;
     const Footprints& f = *footprints_;
-    const bool is = may_fail() ? (step ? f.step_is_alone_despite_failures(choice.process)
-                                       : f.store_is_alone_despite_failures(choice.process, choice.store_index))
-                               : (step ? f.step_is_alone(choice.process) : f.store_is_alone(choice.process, choice.store_index));
+    const bool is =
+        may_fail()
+            ? (step ? f.step_is_alone_despite_failures(choice.process)
+                    : f.store_is_alone_despite_failures(choice.process, choice.store_index))
+            : (step ? f.step_is_alone(choice.process) : f.store_is_alone(choice.process, choice.store_index));
     if (!is) continue;
     chosen = choice;
     return true;
@@ -83,13 +89,15 @@ void Explorer::take(const Choice& choice) {
     return world_.lane(choice.process).give_up();
   }
   if (choice.kind == Choice::store) {
-    world_.error = lost_signal(world_, choice.process, machine_.entry(machine_.buffer(choice.process)[choice.store_index]));
+    world_.error = lost_signal(world_, choice.process,
+                               machine_.entry(machine_.buffer(choice.process)[choice.store_index]));
     return machine_.commit(choice.process, choice.store_index);
   }
   const int pc = machine_.pc(choice.process);
   const std::size_t stores = choice.process < world_.lanes() ? machine_.buffer(choice.process).size() : 0;
   scenario_.step(choice.process);
-  if (footprints_ && !may_fail() && world_.error.empty()) world_.error = footprints_->check(choice.process, pc, stores);
+  if (footprints_ && !may_fail() && world_.error.empty())
+    world_.error = footprints_->check(choice.process, pc, stores);
 }
 
 std::string Explorer::describe(const Choice& choice) const {
@@ -100,13 +108,17 @@ std::string Explorer::describe(const Choice& choice) const {
   const Entry& entry = machine_.entry(machine_.buffer(choice.process)[choice.store_index]);
   const StepLane& lane = world_.lane(choice.process);
   return fmt::format("    visible, stored by rank {} channel {}: {}{}", lane.rank(), lane.channel(),
-                     protocol::describe(world_, entry.at), entry.is_reset ? " = 0" : entry.release ? " = 1" : "");
+                     protocol::describe(world_, entry.at),
+                     entry.is_reset  ? " = 0"
+                     : entry.release ? " = 1"
+                                     : "");
 }
 
 std::string Explorer::describe_stuck() {
   std::string text = "deadlock:";
   for (int p = 0; p < scenario_.processes(); ++p) {
-    if (!scenario_.done(p) && !dead(p)) text += fmt::format(" [{}]", scenario_.describe_step(p, machine_.pc(p)));
+    if (!scenario_.done(p) && !dead(p))
+      text += fmt::format(" [{}]", scenario_.describe_step(p, machine_.pc(p)));
   }
   return text;
 }

@@ -20,21 +20,21 @@ struct Choice {
 
 struct Limits {
   bool reduce = true;
-  int give_ups = 0;        // how many lanes may give up, at any moment in which they wait
-  int dying_rank = -1;     // may stop for ever, at any moment
+  int give_ups = 0;     // how many lanes may give up, at any moment in which they wait
+  int dying_rank = -1;  // may stop for ever, at any moment
   std::uint64_t most_states = 30'000'000;
 };
 
 struct Found {
-  std::uint64_t states = 0;        // distinct, at which there was a choice
+  std::uint64_t states = 0;  // distinct, at which there was a choice
   std::uint64_t transitions = 0;
-  std::uint64_t ends = 0;          // distinct states in which everything has ended
-  bool complete = false;           // nothing was left out
-  std::string error;               // of the first schedule that breaks a promise
+  std::uint64_t ends = 0;  // distinct states in which everything has ended
+  bool complete = false;   // nothing was left out
+  std::string error;       // of the first schedule that breaks a promise
   std::vector<std::string> schedule;
   double seconds = 0;
 
-  std::string text() const;        // the schedule, one step a line, and the error
+  std::string text() const;  // the schedule, one step a line, and the error
 };
 
 class Explorer {

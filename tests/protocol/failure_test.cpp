@@ -1,9 +1,9 @@
 // Ranks that give up at any moment, or stop for ever, under every schedule: nobody hangs, nobody is told
 // of a success that is none, counts stay 0 and ids -1 (contract F1, F2, F8).
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <cstdlib>
-
-#include <gtest/gtest.h>
 
 #include "protocol/explore.h"
 #include "protocol/plans.h"
@@ -14,17 +14,16 @@ namespace {
 void expect_right(const Plan& plan, const Limits& limits, bool all = true) {
   Scenario scenario(plan);
   const Found found = Explorer(scenario, limits).run();
-  std::printf("%llu states, %llu transitions, %llu ends, %.1f s%s\n", static_cast<unsigned long long>(found.states),
-              static_cast<unsigned long long>(found.transitions), static_cast<unsigned long long>(found.ends), found.seconds,
-              found.complete ? "" : " (not all)");
+  std::printf("%llu states, %llu transitions, %llu ends, %.1f s%s\n",
+              static_cast<unsigned long long>(found.states),
+              static_cast<unsigned long long>(found.transitions), static_cast<unsigned long long>(found.ends),
+              found.seconds, found.complete ? "" : " (not all)");
   EXPECT_EQ(found.error, "") << found.text();
   EXPECT_TRUE(found.complete || !all);
 }
 
 bool is_long() { return std::getenv("SLUICE_LONG") != nullptr; }
-std::uint64_t most() {
-  return is_long() ? 60'000'000 : std::getenv("SLUICE_REDUCED") ? 200'000 : 2'000'000;
-}
+std::uint64_t most() { return is_long() ? 60'000'000 : std::getenv("SLUICE_REDUCED") ? 200'000 : 2'000'000; }
 
 TEST(protocol, one_gives_up_at_any_moment_2_ranks) {
   for (const char* ops : {"D", "DD", "DC"}) expect_right(plan_of(2, 1, ops), {.give_ups = 1});

@@ -1,13 +1,14 @@
 // Other ways to tell a peer "I am here" that are in use elsewhere, under every schedule of 2 ranks, 2
-// handles and 3 calls: each lets a rank go on whose peer is not there, or leaves it waiting for ever (cases.md 21).
-// Ours under the same: protocol.every_schedule_with_channels_in_another_order, on the scripts themselves.
+// handles and 3 calls: each lets a rank go on whose peer is not there, or leaves it waiting for ever
+// (cases.md 21). Ours under the same: protocol.every_schedule_with_channels_in_another_order, on the scripts
+// themselves.
+#include <gtest/gtest.h>
+
 #include <array>
 #include <functional>
 #include <set>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace sluice::protocol {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr int handles = 2;
 
 struct State {
-  std::array<int, 4> pc{};             // of (rank, handle): each handle runs on a stream of its own
+  std::array<int, 4> pc{};  // of (rank, handle): each handle runs on a stream of its own
   std::array<int, 16> memory{};
   std::array<std::array<int, 2>, 4> calls{};  // of (rank, handle): begun, ended
   auto operator<=>(const State&) const = default;
@@ -34,9 +35,12 @@ class Schedules {
     for (int p = 0; p < 4; ++p) {
       const int rank = p / handles, handle = p % handles, calls = handle == 0 ? 2 : 1;
       for (int call = 0; call < calls; ++call) {
-        programs_[static_cast<std::size_t>(p)].push_back([p](State& s) { return ++s.calls[static_cast<std::size_t>(p)][0], true; });
-        for (Step& step : scheme(rank, handle, call)) programs_[static_cast<std::size_t>(p)].push_back(std::move(step));
-        programs_[static_cast<std::size_t>(p)].push_back([p](State& s) { return ++s.calls[static_cast<std::size_t>(p)][1], true; });
+        programs_[static_cast<std::size_t>(p)].push_back(
+            [p](State& s) { return ++s.calls[static_cast<std::size_t>(p)][0], true; });
+        for (Step& step : scheme(rank, handle, call))
+          programs_[static_cast<std::size_t>(p)].push_back(std::move(step));
+        programs_[static_cast<std::size_t>(p)].push_back(
+            [p](State& s) { return ++s.calls[static_cast<std::size_t>(p)][1], true; });
       }
     }
   }
@@ -104,9 +108,15 @@ Program consumed_flags(int rank, int handle, int call) {
           [=](State& s) { return s.memory[at(1 - rank, close)] = 1, true; }};
 }
 
-TEST(flag_schemes, add_then_subtract_loses_a_rank) { EXPECT_NE(Schedules(add_then_subtract).first_error(), ""); }
-TEST(flag_schemes, parity_per_handle_loses_a_rank) { EXPECT_NE(Schedules(parity_per_handle).first_error(), ""); }
-TEST(flag_schemes, epoch_on_the_device_loses_a_rank) { EXPECT_NE(Schedules(epoch_on_the_device).first_error(), ""); }
+TEST(flag_schemes, add_then_subtract_loses_a_rank) {
+  EXPECT_NE(Schedules(add_then_subtract).first_error(), "");
+}
+TEST(flag_schemes, parity_per_handle_loses_a_rank) {
+  EXPECT_NE(Schedules(parity_per_handle).first_error(), "");
+}
+TEST(flag_schemes, epoch_on_the_device_loses_a_rank) {
+  EXPECT_NE(Schedules(epoch_on_the_device).first_error(), "");
+}
 TEST(flag_schemes, consumed_flags_lose_none) { EXPECT_EQ(Schedules(consumed_flags).first_error(), ""); }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "protocol/footprint.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace sluice::protocol {
 
@@ -19,17 +19,22 @@ Footprints::Footprints(Scenario& scenario) : scenario_(scenario), world_(scenari
       number += at.script != last;
       last = at.script;
       Step step;
-      if (const auto* const run = std::get_if<core::Run>(&at.step())) add_run(step, lane, *at.script, number, *run);
+      if (const auto* const run = std::get_if<core::Run>(&at.step()))
+        add_run(step, lane, *at.script, number, *run);
       if (const auto* const record = std::get_if<core::Record>(&at.step())) {
         const auto& event = static_cast<const StepEvent&>(*record->event);
-        recorders_[world_.machine().offset_of(event.word())] = {p, static_cast<int>(steps_[static_cast<std::size_t>(p)].size())};
+        recorders_[world_.machine().offset_of(event.word())] = {
+            p, static_cast<int>(steps_[static_cast<std::size_t>(p)].size())};
       }
       if (const auto* const dependency = std::get_if<core::Depend>(&at.step())) {
-        if (!dependency->guards_block || !world_.mutation().ignores_block_events) step.after = static_cast<const StepEvent*>(dependency->event.get());
+        if (!dependency->guards_block || !world_.mutation().ignores_block_events)
+          step.after = static_cast<const StepEvent*>(dependency->event.get());
       }
       step.await = std::get_if<core::Await>(&at.step());
       for (int peer = 0; step.await && peer < lane.ranks(); ++peer) {
-        if (peer != lane.rank()) step.touches.push_back({lane.flag_at(step.await->stage, peer), lane.flag_at(step.await->stage, peer) + 1, false});
+        if (peer != lane.rank())
+          step.touches.push_back(
+              {lane.flag_at(step.await->stage, peer), lane.flag_at(step.await->stage, peer) + 1, false});
       }
       steps_[static_cast<std::size_t>(p)].push_back(std::move(step));
     }
@@ -55,7 +60,8 @@ void Footprints::add(std::vector<Range>& ranges, const void* begin, std::int64_t
 }
 
 // The tables lie one behind the other (core::lay_out): plan's, agree's, the peers'.
-void Footprints::add_route(Step& step, const core::RouteTables& route, bool plan_writes, bool agree_writes) const {
+void Footprints::add_route(Step& step, const core::RouteTables& route, bool plan_writes,
+                           bool agree_writes) const {
   const auto* const first = reinterpret_cast<const std::byte*>(route.expert_of);
   const auto* const second = reinterpret_cast<const std::byte*>(route.packed_base);
   const auto* const third = reinterpret_cast<const std::byte*>(route.local_ids);
@@ -68,12 +74,14 @@ const core::PublishArgs* Footprints::publish_of(int rank, int channel, int numbe
   if (number >= static_cast<int>(scripts.size())) return nullptr;
   for (const core::Step& step : scripts[static_cast<std::size_t>(number)]->steps) {
     const auto* const run = std::get_if<core::Run>(&step);
-    if (run && std::holds_alternative<core::PublishArgs>(run->kernel)) return &std::get<core::PublishArgs>(run->kernel);
+    if (run && std::holds_alternative<core::PublishArgs>(run->kernel))
+      return &std::get<core::PublishArgs>(run->kernel);
   }
   return nullptr;
 }
 
-void Footprints::add_run(Step& step, const StepLane& lane, const core::Script& script, int number, const core::Run& run) {
+void Footprints::add_run(Step& step, const StepLane& lane, const core::Script& script, int number,
+                         const core::Run& run) {
   add(step.touches, script.report, sizeof(core::Report), true);
   add(step.touches, script.report->per_source, 8 * (lane.ranks() + 1), true);
   for (int peer = 0; peer < lane.ranks(); ++peer) {
@@ -110,11 +118,13 @@ void Footprints::add_kernel(Step& step, const StepLane& lane, int number, const 
     add(step.touches, publish->made_by, sizeof(core::Report), false);
     add(step.touches, publish->operations, 8, true);
     for (int r = 0; r < ranks; ++r) {
-      add(r == me ? step.touches : step.sends, world_.window(r).base + world_.page().record_offset(lane.channel(), me),
-          world_.page().record_bytes, true);
+      add(r == me ? step.touches : step.sends,
+          world_.window(r).base + world_.page().record_offset(lane.channel(), me), world_.page().record_bytes,
+          true);
     }
   } else if (const auto* const agree = std::get_if<core::AgreeArgs>(&kernel)) {
-    add(step.touches, world_.window(me).base + world_.page().record_offset(lane.channel(), 0), ranks * world_.page().record_bytes, false);
+    add(step.touches, world_.window(me).base + world_.page().record_offset(lane.channel(), 0),
+        ranks * world_.page().record_bytes, false);
     add_route(step, agree->route, false, true);
     placement(agree->placement, true);
   } else if (const auto* const move = std::get_if<core::MoveArgs>(&kernel)) {
@@ -142,7 +152,8 @@ void Footprints::add_kernel(Step& step, const StepLane& lane, int number, const 
     for (int r = 0; r < ranks; ++r) {
       const core::PublishArgs* const theirs = publish_of(r, lane.channel(), number);
       if (!theirs || theirs->record.rows.rank < 0) continue;
-      add(step.touches, world_.window(r).base + theirs->record.rows.offset + me * hidden * 2, hidden * 2, false);
+      add(step.touches, world_.window(r).base + theirs->record.rows.offset + me * hidden * 2, hidden * 2,
+          false);
     }
     add(step.touches, reduce->out, hidden * 2, true);
   }
@@ -156,7 +167,8 @@ void Footprints::add_caller(Step& step, const CallerStep& caller) const {
   if (caller.kind != CallerStep::check_dispatch) return;
   const auto* const begin = caller.outputs.num_rows.as<std::byte>();
   const auto* const ids = caller.outputs.local_ids.as<std::int32_t>();
-  add(step.touches, begin, reinterpret_cast<const std::byte*>(ids + caller.outputs.local_ids.elements()) - begin, false);
+  add(step.touches, begin,
+      reinterpret_cast<const std::byte*>(ids + caller.outputs.local_ids.elements()) - begin, false);
 }
 
 bool Footprints::conflicts(const std::vector<Range>& a, const std::vector<Range>& b) const {
@@ -187,11 +199,13 @@ void Footprints::find_conflicts() {
 std::string Footprints::check(int process, int index, std::size_t stores_before) const {
   const Step& step = at(process, index);
   const auto declared = [](const std::vector<Range>& ranges, std::uint32_t begin, std::uint32_t end) {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return r.writes && begin < r.end && r.begin < end; });
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [&](const Range& r) { return r.writes && begin < r.end && r.begin < end; });
   };
   for (const std::uint32_t word : world_.changed) {
     if (!declared(step.touches, word * 8, word * 8 + 8)) {
-      return fmt::format("{} writes {}, which is not declared", scenario_.describe_step(process, index), describe(world_, word * 8));
+      return fmt::format("{} writes {}, which is not declared", scenario_.describe_step(process, index),
+                         describe(world_, word * 8));
     }
   }
   if (process >= world_.lanes()) return {};
@@ -199,7 +213,8 @@ std::string Footprints::check(int process, int index, std::size_t stores_before)
   for (std::size_t i = stores_before; i < buffer.size(); ++i) {
     const Entry& store = world_.machine().entry(buffer[i]);
     if (store.is_reset || declared(step.sends, store.at, store.at + store.bytes)) continue;
-    return fmt::format("{} sends to {}, which is not declared", scenario_.describe_step(process, index), describe(world_, store.at));
+    return fmt::format("{} sends to {}, which is not declared", scenario_.describe_step(process, index),
+                       describe(world_, store.at));
   }
   return {};
 }

@@ -45,7 +45,8 @@ class Footprints {
     int step = 0;
   };
 
-  void add_run(Step& step, const StepLane& lane, const core::Script& script, int number, const core::Run& run);
+  void add_run(Step& step, const StepLane& lane, const core::Script& script, int number,
+               const core::Run& run);
   void add_kernel(Step& step, const StepLane& lane, int number, const core::KernelArgs& kernel);
   void add(std::vector<Range>& ranges, const void* begin, std::int64_t bytes, bool writes) const;
   void add_route(Step& step, const core::RouteTables& route, bool plan_writes, bool agree_writes) const;
@@ -59,7 +60,9 @@ class Footprints {
   bool buffers_conflict(int process, const std::vector<Range>& ranges) const;
   bool is_status(const Entry& store) const;
   bool plan_conflicts(int process, const std::vector<Range>& ranges) const;
-  const Step& at(int process, int index) const { return steps_[static_cast<std::size_t>(process)][static_cast<std::size_t>(index)]; }
+  const Step& at(int process, int index) const {
+    return steps_[static_cast<std::size_t>(process)][static_cast<std::size_t>(index)];
+  }
 
   Scenario& scenario_;
   StepWorld& world_;

@@ -122,7 +122,8 @@ bool Footprints::blocked(int process, int upto, const Candidate& candidate, int 
   return false;
 }
 
-bool Footprints::await_blocked(int process, const core::Await& await, const Candidate& candidate, int depth) const {
+bool Footprints::await_blocked(int process, const core::Await& await, const Candidate& candidate,
+                               int depth) const {
   const StepLane& lane = world_.lane(process);
   const Machine& machine = world_.machine();
   for (int peer = 0; peer < lane.ranks(); ++peer) {
@@ -132,18 +133,23 @@ bool Footprints::await_blocked(int process, const core::Await& await, const Cand
     const int setter = world_.lane(peer, lane.channel()).process();
     const Machine::Buffer& buffer = machine.buffer(setter);
     // A signal in the buffer comes without the candidate, unless the candidate is older and in its way.
-    const auto raise = std::find_if(buffer.begin(), buffer.end(), [&](Machine::Id id) { return machine.entry(id).at == flag; });
+    const auto raise = std::find_if(buffer.begin(), buffer.end(),
+                                    [&](Machine::Id id) { return machine.entry(id).at == flag; });
     if (raise != buffer.end()) {
-      const bool in_the_way = setter == candidate.process && candidate.store >= 0 && raise - buffer.begin() >= candidate.store;
+      const bool in_the_way =
+          setter == candidate.process && candidate.store >= 0 && raise - buffer.begin() >= candidate.store;
       const Weakness& weakness = world_.mutation().memory;
-      const bool ordered = !weakness.release_overtakes_all && !weakness.release_overtakes_resets && !world_.mutation().unfenced_rows;
+      const bool ordered = !weakness.release_overtakes_all && !weakness.release_overtakes_resets &&
+                           !world_.mutation().unfenced_rows;
       if (in_the_way && (ordered || raise - buffer.begin() == candidate.store)) return true;
       continue;
     }
     const auto& steps = steps_[static_cast<std::size_t>(setter)];
     auto next = static_cast<std::size_t>(machine.pc(setter));
     const bool both = world_.mutation().one_flag_for_both_stages;
-    while (next < steps.size() && !steps[next].signals[static_cast<int>(await.stage)] && !(both && (steps[next].signals[0] || steps[next].signals[1]))) ++next;
+    while (next < steps.size() && !steps[next].signals[static_cast<int>(await.stage)] &&
+           !(both && (steps[next].signals[0] || steps[next].signals[1])))
+      ++next;
     if (next == steps.size() || blocked(setter, static_cast<int>(next), candidate, depth + 1)) return true;
   }
   return false;

@@ -28,8 +28,12 @@ void Hash::toggle(std::uint64_t where, std::uint64_t value) {
 }
 
 Machine::Machine(std::size_t bytes, int lanes)
-    : size_((bytes + 63) / 64 * 64), memory_(new std::byte[size_ + 64]()), shadow_memory_(new std::byte[size_ + 64]()),
-      live_(aligned(memory_.get())), shadow_(aligned(shadow_memory_.get())), buffers_(static_cast<std::size_t>(lanes)) {}
+    : size_((bytes + 63) / 64 * 64),
+      memory_(new std::byte[size_ + 64]()),
+      shadow_memory_(new std::byte[size_ + 64]()),
+      live_(aligned(memory_.get())),
+      shadow_(aligned(shadow_memory_.get())),
+      buffers_(static_cast<std::size_t>(lanes)) {}
 
 std::byte* Machine::take(std::size_t bytes, std::size_t alignment) {
   taken_ = (taken_ + alignment - 1) / alignment * alignment;
@@ -42,7 +46,7 @@ std::byte* Machine::take(std::size_t bytes, std::size_t alignment) {
 // Live and shadow differ in this word: brings the shadow up to date.
 void Machine::word_changed(std::size_t word) {
   const std::uint64_t old = word_of(shadow_, word), now = word_of(live_, word);
-  log_.push_back({Change::word, 0, static_cast<std::uint32_t>(word), old});
+  log_.push_back({Change::word_kind, 0, static_cast<std::uint32_t>(word), old});
   hash_.toggle(word, old);
   hash_.toggle(word, now);
   word_of(shadow_, word) = now;
@@ -87,7 +91,7 @@ Machine::Id Machine::intern(Entry entry) {
 }
 
 void Machine::save_buffer(int lane) {
-  log_.push_back({Change::buffer, static_cast<std::uint8_t>(lane), 0, 0});
+  log_.push_back({Change::buffer_kind, static_cast<std::uint8_t>(lane), 0, 0});
   saved_buffers_.push_back(buffers_[static_cast<std::size_t>(lane)]);
 }
 
@@ -119,7 +123,8 @@ void Machine::commit(int lane, std::size_t index) {
 
 void Machine::forget(int lane, std::uint32_t begin, std::uint32_t end) {
   save_buffer(lane);
-  std::erase_if(buffers_[static_cast<std::size_t>(lane)], [&](Id id) { return entries_[id].overlaps(begin, end); });
+  std::erase_if(buffers_[static_cast<std::size_t>(lane)],
+                [&](Id id) { return entries_[id].overlaps(begin, end); });
 }
 
 std::uint8_t Machine::seen_by(int lane, std::uint32_t at) const {
@@ -147,18 +152,19 @@ void Machine::lift() {
 }
 
 void Machine::set_pc(int process, int value) {
-  log_.push_back({Change::pc, static_cast<std::uint8_t>(process), 0, static_cast<std::uint64_t>(pcs_[process])});
+  log_.push_back(
+      {Change::pc_kind, static_cast<std::uint8_t>(process), 0, static_cast<std::uint64_t>(pcs_[process])});
   pcs_[process] = value;
 }
 
 void Machine::undo_to(std::size_t mark) {
   for (; log_.size() > mark; log_.pop_back()) {
     const Change& change = log_.back();
-    if (change.kind == Change::word) {
+    if (change.kind == Change::word_kind) {
       hash_.toggle(change.at, word_of(live_, change.at));
       hash_.toggle(change.at, change.old);
       word_of(live_, change.at) = word_of(shadow_, change.at) = change.old;
-    } else if (change.kind == Change::pc) {
+    } else if (change.kind == Change::pc_kind) {
       pcs_[change.which] = static_cast<int>(change.old);
     } else {
       buffers_[change.which] = std::move(saved_buffers_.back());
@@ -169,7 +175,8 @@ void Machine::undo_to(std::size_t mark) {
 
 Hash Machine::hash() const {
   Hash h = hash_;
-  for (int p = 0; p < most_processes; ++p) h.toggle((std::uint64_t{1} << 41) + static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(pcs_[p]));
+  for (int p = 0; p < most_processes; ++p)
+    h.toggle((std::uint64_t{1} << 41) + static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(pcs_[p]));
   for (std::size_t lane = 0; lane < buffers_.size(); ++lane) {
     std::uint64_t place = (std::uint64_t{1} << 42) + (lane << 20);
     for (const Id id : buffers_[lane]) h.toggle(place++, id + 1u);

@@ -39,7 +39,7 @@ struct Weakness {
 
 class Machine {
  public:
-  using Id = std::uint32_t;              // of an interned entry
+  using Id = std::uint32_t;  // of an interned entry
   using Buffer = std::vector<Id>;
   static constexpr int most_processes = 32;
 
@@ -58,7 +58,9 @@ class Machine {
   // A change that everybody sees at once.
   void write(std::uint32_t at, const void* from, std::size_t bytes);
   template <class T>
-  void set(T* to, const T& value) { write(offset_of(to), &value, sizeof value); }
+  void set(T* to, const T& value) {
+    write(offset_of(to), &value, sizeof value);
+  }
   // What was stored past write(), by a kernel or a constructor, becomes such a change. `changed` gets the
   // words of eight bytes.
   void capture();
@@ -87,7 +89,7 @@ class Machine {
 
  private:
   struct Change {
-    enum Kind : std::uint8_t { word, pc, buffer } kind;
+    enum Kind : std::uint8_t { word_kind, pc_kind, buffer_kind } kind;
     std::uint8_t which;
     std::uint32_t at;
     std::uint64_t old;

@@ -1,10 +1,10 @@
 // Each rule of the protocol, broken alone, is found: the explorer can fail. SLUICE_SHOW=1 prints the
 // schedule that shows it.
-#include <cstdio>
-#include <cstdlib>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
 
 #include "protocol/explore.h"
 #include "protocol/mutations.h"
@@ -27,10 +27,12 @@ void expect_found(const Plan& plan, const char* error, Search search = Search::b
     limits.reduce = reduce;
     Scenario scenario(plan);
     const Found found = Explorer(scenario, limits).run();
-    EXPECT_THAT(found.error, AllOf(HasSubstr(error), Not(HasSubstr("not declared")), Not(IsEmpty()))) << found.text();
+    EXPECT_THAT(found.error, AllOf(HasSubstr(error), Not(HasSubstr("not declared")), Not(IsEmpty())))
+        << found.text();
     if (std::getenv("SLUICE_SHOW")) std::printf("%s", found.text().c_str());
-    std::printf("found after %llu states%s (%d blocks reused): %s\n", static_cast<unsigned long long>(found.states),
-                reduce ? "" : " without reduction", scenario.reused_blocks(), found.error.c_str());
+    std::printf("found after %llu states%s (%d blocks reused): %s\n",
+                static_cast<unsigned long long>(found.states), reduce ? "" : " without reduction",
+                scenario.reused_blocks(), found.error.c_str());
   }
 }
 
@@ -39,8 +41,12 @@ Plan edited(Plan plan, void (*edit)(core::Script&, int)) {
   return plan;
 }
 
-TEST(mutation, without_OPEN_the_page_is_read_too_early) { expect_found(edited(plan_of(2, 1, "DCD"), drop_open), ""); }
-TEST(mutation, without_CLOSE_rows_are_read_too_early) { expect_found(edited(plan_of(2, 1, "DCD"), drop_close), ""); }
+TEST(mutation, without_OPEN_the_page_is_read_too_early) {
+  expect_found(edited(plan_of(2, 1, "DCD"), drop_open), "");
+}
+TEST(mutation, without_CLOSE_rows_are_read_too_early) {
+  expect_found(edited(plan_of(2, 1, "DCD"), drop_close), "");
+}
 TEST(mutation, finish_before_CLOSE_reads_rows_too_early) {
   expect_found(edited(plan_of(2, 1, "D"), finish_before_close), "succeeds, but");
 }

@@ -71,7 +71,9 @@ void read_counts_after_close(Script& script, int) {
   script.steps.insert(finish, Step(late));
 }
 
-void signal_before_record(Script& script, int) { tail_before(script, find_kernel<core::PublishArgs>(script)); }
+void signal_before_record(Script& script, int) {
+  tail_before(script, find_kernel<core::PublishArgs>(script));
+}
 void signal_before_rows(Script& script, int) { tail_before(script, find_kernel<core::MoveArgs>(script)); }
 
 void finish_before_close(Script& script, int) {

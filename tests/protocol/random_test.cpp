@@ -1,9 +1,9 @@
 // Long schedules at random: twenty operations on two channels, also with a rank that gives up somewhere.
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <random>
-
-#include <gtest/gtest.h>
 
 #include "protocol/explore.h"
 #include "protocol/plans.h"
@@ -33,13 +33,18 @@ void expect_right(const Plan& plan, Limits limits, int count) {
     transitions += found.transitions;
     ASSERT_EQ(found.error, "") << "seed " << seed + static_cast<std::uint64_t>(i) << "\n" << found.text();
   }
-  std::printf("%llu transitions, %d blocks reused\n", static_cast<unsigned long long>(transitions), scenario.reused_blocks());
+  std::printf("%llu transitions, %d blocks reused\n", static_cast<unsigned long long>(transitions),
+              scenario.reused_blocks());
 }
 
 constexpr const char* twenty = "DCDDCCDCDCCDDDCDCCDC";
 
-TEST(protocol, random_schedules_of_20_operations_3_ranks) { expect_right(plan_of(3, 2, twenty), {}, walks(1000)); }
-TEST(protocol, random_schedules_of_20_operations_4_ranks) { expect_right(plan_of(4, 2, twenty), {}, walks(400)); }
+TEST(protocol, random_schedules_of_20_operations_3_ranks) {
+  expect_right(plan_of(3, 2, twenty), {}, walks(1000));
+}
+TEST(protocol, random_schedules_of_20_operations_4_ranks) {
+  expect_right(plan_of(4, 2, twenty), {}, walks(400));
+}
 
 TEST(protocol, random_schedules_with_exact_counts) {
   Plan plan = plan_of(3, 2, twenty);

@@ -1,14 +1,16 @@
 #include "protocol/scenario.h"
 
-#include <bit>
-
 #include <fmt/format.h>
+
+#include <bit>
 
 #include "core/messages.h"
 
 namespace sluice::protocol {
 
-float row_value(int ranks, int source, int number) { return static_cast<float>(1 + (source + ranks * number) % 60); }
+float row_value(int ranks, int source, int number) {
+  return static_cast<float>(1 + (source + ranks * number) % 60);
+}
 float input_value(int ranks, int source, int dispatch, int rank, int combine) {
   return row_value(ranks, source, dispatch) + static_cast<float>(rank + 1 + combine % 2);
 }
@@ -18,7 +20,9 @@ float sum_value(int ranks, int source, int dispatch, int combine) {
   return sum;
 }
 int expert_of_slot(int ranks, int slot, int number) { return (slot + number) % ranks; }
-std::uint16_t bf16_of(float value) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16); }
+std::uint16_t bf16_of(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
 float float_of(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 bool looks_well(const core::Report& report) {
@@ -31,7 +35,8 @@ Scenario::Scenario(const Plan& plan) : plan_(plan) {
   mutation.edit = [this](core::Script& script, int rank) { edit(script, rank); };
   const std::size_t operations = plan.ops.size() * static_cast<std::size_t>(plan.ranks * plan.channels);
   const std::size_t spare = operations * (sizeof(core::Report) + 192) + 4096;
-  world_ = std::make_unique<StepWorld>(WorldShape{plan.ranks, plan.channels, plan.ranks, plan.arena_bytes, spare}, mutation);
+  world_ = std::make_unique<StepWorld>(
+      WorldShape{plan.ranks, plan.channels, plan.ranks, plan.arena_bytes, spare}, mutation);
   world_->all_must_succeed = plan.refusing_rank < 0;
   world_->host_waits = [this](const StepEvent& event) { return foresee_counts(event); };
   callers_.resize(static_cast<std::size_t>(plan.ranks));
@@ -46,8 +51,9 @@ Scenario::Scenario(const Plan& plan) : plan_(plan) {
   options.arena_bytes = 4096;  // the window's counts
   for (int r = 0; r < plan.ranks; ++r) {
     const core::Config config = core::resolve(options, r, plan.ranks, engine_bytes(plan.channels));
-    comms_.push_back(std::make_unique<core::CommunicatorState>(config, std::vector<int>(static_cast<std::size_t>(plan.ranks)),
-                                                               std::make_unique<StepEngine>(*world_, r)));
+    comms_.push_back(std::make_unique<core::CommunicatorState>(
+        config, std::vector<int>(static_cast<std::size_t>(plan.ranks)),
+        std::make_unique<StepEngine>(*world_, r)));
   }
   for (int r = 0; r < plan.ranks; ++r) call_all(r);
   world_->machine().capture();
@@ -94,7 +100,9 @@ TensorView bare(TensorView view) {
   return view;
 }
 
-const StepEvent* step_event(const Event& event) { return static_cast<const StepEvent*>(event.state()->lane_event().get()); }
+const StepEvent* step_event(const Event& event) {
+  return static_cast<const StepEvent*>(event.state()->lane_event().get());
+}
 
 void hold_until(const TensorView& view, const std::shared_ptr<StepEvent>& event) {
   const auto block = std::static_pointer_cast<const core::HeldBlock>(view.owner);
@@ -116,8 +124,10 @@ void Scenario::call_all(int rank) {
       channel.pending.clear();
       calling_rank_ = rank;
       calling_channel_ = c;
-      if (plan_.ops[k] == 'D') call_dispatch(rank, c, static_cast<int>(k), channel);
-      else call_combine(rank, c, static_cast<int>(k), channel);
+      if (plan_.ops[k] == 'D')
+        call_dispatch(rank, c, static_cast<int>(k), channel);
+      else
+        call_combine(rank, c, static_cast<int>(k), channel);
       const bool needed = k + 1 < plan_.ops.size() && plan_.ops[k + 1] == 'C';
       if (!needed) channel.dispatch = {};
     }
@@ -157,8 +167,17 @@ void Scenario::call_dispatch(int rank, int channel, int k, Channel& state) {
   const auto consumed = used_by_caller(rank);
   hold_until(d.rows, consumed);
   hold_until(d.counts, consumed);
-  CallerStep check{CallerStep::check_dispatch, channel, number, step_event(d.ready), consumed.get(), state.report, state.report,
-                   number, d.rows.as<std::uint16_t>(), static_cast<std::uint32_t>(ranks * hidden * 2), {}};
+  CallerStep check{CallerStep::check_dispatch,
+                   channel,
+                   number,
+                   step_event(d.ready),
+                   consumed.get(),
+                   state.report,
+                   state.report,
+                   number,
+                   d.rows.as<std::uint16_t>(),
+                   static_cast<std::uint32_t>(ranks * hidden * 2),
+                   {}};
   check.outputs.local_ids = bare(d.local_ids);
   check.outputs.num_rows = bare(d.num_rows);
   check.outputs.counts = bare(d.counts);
@@ -180,22 +199,43 @@ void Scenario::call_combine(int rank, int channel, int k, Channel& state) {
   }
   TensorView inputs = d.rows;
   if (plan_.gathers) {
-    if (!state.inputs) state.inputs = reinterpret_cast<std::uint16_t*>(world_->machine().take(static_cast<std::size_t>(ranks * hidden * 2)));
+    if (!state.inputs)
+      state.inputs = reinterpret_cast<std::uint16_t*>(
+          world_->machine().take(static_cast<std::size_t>(ranks * hidden * 2)));
     inputs = TensorView(state.inputs, DataType::bf16, ranks, hidden);
   }
   const auto written = used_by_caller(rank), consumed = used_by_caller(rank);
-  CallerStep write{CallerStep::write_inputs, channel, number, state.inputs_free ? state.inputs_free : step_event(d.ready), written.get(),
-                   nullptr, state.report, state.operation, inputs.as<std::uint16_t>(), static_cast<std::uint32_t>(ranks * hidden * 2), {}};
+  CallerStep write{CallerStep::write_inputs,
+                   channel,
+                   number,
+                   state.inputs_free ? state.inputs_free : step_event(d.ready),
+                   written.get(),
+                   nullptr,
+                   state.report,
+                   state.operation,
+                   inputs.as<std::uint16_t>(),
+                   static_cast<std::uint32_t>(ranks * hidden * 2),
+                   {}};
   callers_[static_cast<std::size_t>(rank)].push_back(write);
   args.rows = inputs;
   args.route = d.route;
-  args.after = Event(std::make_shared<core::EventState>(written, std::make_shared<core::Report>(), core::Context{}));
+  args.after =
+      Event(std::make_shared<core::EventState>(written, std::make_shared<core::Report>(), core::Context{}));
   CombineResult result = comms_[static_cast<std::size_t>(rank)]->combine(args);
   hold_until(result.rows, consumed);
   const core::Report* const report = world_->lane(rank, channel).scripts().back()->report;
   state.inputs_free = plan_.frees_inputs_at_ready ? step_event(result.ready) : step_event(result.inputs_free);
-  state.pending.push_back({CallerStep::check_combine, channel, number, step_event(result.ready), consumed.get(), report, state.report,
-                           state.operation, result.rows.as<std::uint16_t>(), hidden * 2, {}});
+  state.pending.push_back({CallerStep::check_combine,
+                           channel,
+                           number,
+                           step_event(result.ready),
+                           consumed.get(),
+                           report,
+                           state.report,
+                           state.operation,
+                           result.rows.as<std::uint16_t>(),
+                           hidden * 2,
+                           {}});
 }
 
 }  // namespace sluice::protocol

@@ -21,7 +21,7 @@ struct Plan {
   bool gathers = false;                // inputs of combine lie outside the arena
   bool frees_inputs_at_ready = false;  // mutation of the caller: inputs are overwritten when the sum is there
   std::vector<std::vector<int>> channel_order;  // per rank; empty: ascending
-  int refusing_rank = -1;              // makes operation `refused_operation` with illegal arguments
+  int refusing_rank = -1;                       // makes operation `refused_operation` with illegal arguments
   int refused_operation = 0;
   std::int64_t arena_bytes = 8192;
   Mutation mutation;
@@ -34,14 +34,14 @@ struct CallerStep {
   enum Kind { check_dispatch, write_inputs, check_combine, overwrite_inputs } kind;
   int channel = 0;
   int operation = 0;
-  const StepEvent* after = nullptr;   // null: at once
+  const StepEvent* after = nullptr;  // null: at once
   const StepEvent* happens = nullptr;
-  const core::Report* report = nullptr;    // of the operation
-  const core::Report* made_by = nullptr;   // of the dispatch
-  int dispatch = 0;                   // operation that made the route
+  const core::Report* report = nullptr;   // of the operation
+  const core::Report* made_by = nullptr;  // of the dispatch
+  int dispatch = 0;                       // operation that made the route
   std::uint16_t* rows = nullptr;
   std::uint32_t rows_bytes = 0;
-  DispatchResult outputs;             // without owners
+  DispatchResult outputs;  // without owners
 };
 
 class Scenario {
@@ -56,17 +56,19 @@ class Scenario {
   bool can_step(int process) const;
   void step(int process);
   std::string describe_step(int process, int index) const;
-  const CallerStep& caller_step(int rank, int index) const { return callers_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(index)]; }
+  const CallerStep& caller_step(int rank, int index) const {
+    return callers_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(index)];
+  }
   int reused_blocks() const { return reused_blocks_; }  // dependencies on earlier uses of memory
 
  private:
   struct Channel {
-    DispatchResult dispatch;           // the last, until it is dropped
-    int operation = 0;                 // its number
+    DispatchResult dispatch;  // the last, until it is dropped
+    int operation = 0;        // its number
     const core::Report* report = nullptr;
-    std::vector<CallerStep> pending;   // what the caller does with the last operation's result
+    std::vector<CallerStep> pending;  // what the caller does with the last operation's result
     const StepEvent* inputs_free = nullptr;
-    std::uint16_t* inputs = nullptr;   // outside the arena
+    std::uint16_t* inputs = nullptr;  // outside the arena
   };
 
   void call_all(int rank);

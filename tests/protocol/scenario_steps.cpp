@@ -1,7 +1,7 @@
 // What a caller does between the operations, and what it must see.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "protocol/scenario.h"
 
@@ -33,7 +33,8 @@ void Scenario::step(int process) {
   if (step.kind == CallerStep::check_combine) check_combine(step, rank);
   if (step.kind == CallerStep::write_inputs && looks_well(*step.made_by)) {
     for (int s = 0; s < ranks; ++s) {
-      std::fill_n(step.rows + s * hidden, hidden, bf16_of(input_value(ranks, s, step.dispatch, rank, step.operation)));
+      std::fill_n(step.rows + s * hidden, hidden,
+                  bf16_of(input_value(ranks, s, step.dispatch, rank, step.operation)));
     }
     machine.capture(step.rows, step.rows_bytes, world_->changed);
   }
@@ -55,46 +56,56 @@ void Scenario::check_dispatch(const CallerStep& step, int rank) {
   const auto* const offsets = step.outputs.offsets.as<std::int64_t>();
   const std::int64_t rows = *step.outputs.num_rows.as<std::int64_t>();
   const std::int32_t count = *step.outputs.counts.as<std::int32_t>();
-  const std::string where = fmt::format("rank {} channel {} operation {} ", rank, step.channel, step.operation / plan_.channels + 1);
+  const std::string where = fmt::format("rank {} channel {} operation {} ", rank, step.channel,
+                                        step.operation / plan_.channels + 1);
   if (!looks_well(*step.report)) {
     if (world_->all_must_succeed) fail(where + "fails, and nobody gave up or refused");
-    if (rows != 0 || count != 0) fail(fmt::format("{}has failed, but says {} rows and {} of its expert", where, rows, count));
+    if (rows != 0 || count != 0)
+      fail(fmt::format("{}has failed, but says {} rows and {} of its expert", where, rows, count));
     for (int i = 0; i < ranks * ranks; ++i) {
       if (ids[i] != -1) fail(fmt::format("{}has failed, but id {} is {}", where, i, ids[i]));
     }
     return;
   }
-  if (rows != ranks || count != ranks) fail(fmt::format("{}succeeds with {} rows and {} of its expert instead of {}", where, rows, count, ranks));
+  if (rows != ranks || count != ranks)
+    fail(
+        fmt::format("{}succeeds with {} rows and {} of its expert instead of {}", where, rows, count, ranks));
   for (int s = 0; s < ranks; ++s) {
     const float want = row_value(ranks, s, step.operation);
     if (!row_is(step.rows + s * hidden, want)) {
-      fail(fmt::format("{}succeeds, but the row of rank {} is {} instead of {}", where, s, float_of(step.rows[s * hidden]), want));
+      fail(fmt::format("{}succeeds, but the row of rank {} is {} instead of {}", where, s,
+                       float_of(step.rows[s * hidden]), want));
     }
     if (offsets[s] != s) fail(fmt::format("{}succeeds, but offset {} is {}", where, s, offsets[s]));
     for (int k = 0; k < ranks; ++k) {
       const int id = expert_of_slot(ranks, k, step.operation) == rank ? 0 : -1;
-      if (ids[s * ranks + k] != id) fail(fmt::format("{}succeeds, but id {} of the row of rank {} is {} instead of {}", where, k, s, ids[s * ranks + k], id));
+      if (ids[s * ranks + k] != id)
+        fail(fmt::format("{}succeeds, but id {} of the row of rank {} is {} instead of {}", where, k, s,
+                         ids[s * ranks + k], id));
     }
   }
 }
 
 void Scenario::check_combine(const CallerStep& step, int rank) {
   if (!looks_well(*step.report)) {
-    if (world_->all_must_succeed) fail(fmt::format("rank {} channel {}: a combine fails, and nobody gave up or refused", rank, step.channel));
+    if (world_->all_must_succeed)
+      fail(fmt::format("rank {} channel {}: a combine fails, and nobody gave up or refused", rank,
+                       step.channel));
     return;
   }
   const float want = sum_value(plan_.ranks, rank, step.dispatch, step.operation);
   if (row_is(step.rows, want)) return;
-  fail(fmt::format("rank {} channel {} operation {} succeeds, but the sum is {} instead of {}", rank, step.channel,
-                   step.operation / plan_.channels + 1, float_of(step.rows[0]), want));
+  fail(fmt::format("rank {} channel {} operation {} succeeds, but the sum is {} instead of {}", rank,
+                   step.channel, step.operation / plan_.channels + 1, float_of(step.rows[0]), want));
 }
 
 std::string Scenario::describe_step(int process, int index) const {
   if (process < world_->lanes()) return world_->lane(process).describe_step(index);
-  constexpr const char* kinds[] = {"reads the rows of", "writes the inputs of", "reads the sums of", "overwrites the inputs of"};
+  constexpr const char* kinds[] = {"reads the rows of", "writes the inputs of", "reads the sums of",
+                                   "overwrites the inputs of"};
   const CallerStep& step = caller_step(process - world_->lanes(), index);
-  return fmt::format("rank {} caller {} channel {} operation {}", process - world_->lanes(), kinds[step.kind], step.channel,
-                     step.operation / plan_.channels + 1);
+  return fmt::format("rank {} caller {} channel {} operation {}", process - world_->lanes(), kinds[step.kind],
+                     step.channel, step.operation / plan_.channels + 1);
 }
 
 }  // namespace sluice::protocol

@@ -1,15 +1,17 @@
 #include "protocol/step_engine.h"
 
-#include <new>
-
 #include <fmt/format.h>
+
+#include <new>
 
 namespace sluice::protocol {
 
 using core::Stage;
 using core::Status;
 
-std::int64_t engine_bytes(int channels) { return core::align_up(channels * std::int64_t{sizeof(StepFlags)}, 64); }
+std::int64_t engine_bytes(int channels) {
+  return core::align_up(channels * std::int64_t{sizeof(StepFlags)}, 64);
+}
 
 namespace {
 core::Topology topology_of(const WorldShape& shape, int rank) {
@@ -31,10 +33,13 @@ bool StepEvent::wait(std::chrono::milliseconds) const {
 void StepEvent::happen(State state) const { world_->machine().set(state_, static_cast<std::uint8_t>(state)); }
 
 StepWorld::StepWorld(const WorldShape& shape, Mutation mutation)
-    : shape_(shape), mutation_(std::move(mutation)),
-      page_{engine_bytes(shape.channels), core::record_bytes(shape.ranks, shape.experts), shape.ranks, shape.channels},
-      machine_(static_cast<std::size_t>(shape.ranks * (arena_offset() + shape.arena_bytes)) + shape.spare_bytes,
-               shape.ranks * shape.channels) {
+    : shape_(shape),
+      mutation_(std::move(mutation)),
+      page_{engine_bytes(shape.channels), core::record_bytes(shape.ranks, shape.experts), shape.ranks,
+            shape.channels},
+      machine_(
+          static_cast<std::size_t>(shape.ranks * (arena_offset() + shape.arena_bytes)) + shape.spare_bytes,
+          shape.ranks * shape.channels) {
   for (int r = 0; r < shape.ranks; ++r) {
     const std::int64_t bytes = arena_offset() + shape.arena_bytes;
     windows_.push_back({machine_.take(static_cast<std::size_t>(bytes)), bytes});
@@ -77,9 +82,11 @@ std::shared_ptr<engine::LaneEvent> StepEngine::make_event() { return world_.make
 
 // Reports are part of the state: they lie in the machine's memory and are never given back.
 std::shared_ptr<core::Report> StepEngine::make_report() {
-  const auto counts = static_cast<std::size_t>(world_.shape().ranks + world_.topology(rank_).local_experts(rank_));
+  const auto counts =
+      static_cast<std::size_t>(world_.shape().ranks + world_.topology(rank_).local_experts(rank_));
   auto* const report = new (world_.machine().take(sizeof(core::Report))) core::Report;
-  report->per_source = reinterpret_cast<std::int64_t*>(world_.machine().take(counts * sizeof(std::int64_t), 8));
+  report->per_source =
+      reinterpret_cast<std::int64_t*>(world_.machine().take(counts * sizeof(std::int64_t), 8));
   report->per_expert = report->per_source + world_.shape().ranks;
   world_.machine().capture();
   return {std::shared_ptr<void>(), report};
@@ -87,7 +94,9 @@ std::shared_ptr<core::Report> StepEngine::make_report() {
 
 namespace {
 
-std::string lane_name(const StepLane& lane) { return fmt::format("rank {} channel {}", lane.rank(), lane.channel()); }
+std::string lane_name(const StepLane& lane) {
+  return fmt::format("rank {} channel {}", lane.rank(), lane.channel());
+}
 
 }  // namespace
 
@@ -101,10 +110,12 @@ std::string describe(StepWorld& world, std::uint32_t at) {
     for (int c = 0; c < world.shape().channels; ++c) {
       const std::int64_t in_flags = offset - c * std::int64_t{sizeof(StepFlags)};
       if (in_flags >= 0 && in_flags < 16) {
-        return fmt::format("flag {} of rank {} at rank {} channel {}", name_of(static_cast<Stage>(in_flags / 8)), in_flags % 8, r, c);
+        return fmt::format("flag {} of rank {} at rank {} channel {}",
+                           name_of(static_cast<Stage>(in_flags / 8)), in_flags % 8, r, c);
       }
       if (in_flags >= 16 && in_flags < std::int64_t{sizeof(StepFlags)}) {
-        return fmt::format("status told by rank {} at rank {} channel {}", (in_flags - 16) / std::int64_t{sizeof(Status)}, r, c);
+        return fmt::format("status told by rank {} at rank {} channel {}",
+                           (in_flags - 16) / std::int64_t{sizeof(Status)}, r, c);
       }
       for (int s = 0; s < world.shape().ranks; ++s) {
         const std::int64_t record = world.page().record_offset(c, s);
@@ -128,13 +139,13 @@ std::string lost_signal(StepWorld& world, int lane, const Entry& entry) {
     if (entry.at < begin || entry.at >= begin + sizeof(owner.flags().flag)) continue;
     if (owner.own().failed || world.lane(lane).own().failed) return {};
     if (world.machine().base()[entry.at] != std::byte{0}) {
-      return fmt::format("lost signal: {} raises {}, and the last one is not consumed", lane_name(world.lane(lane)),
-                         describe(world, entry.at));
+      return fmt::format("lost signal: {} raises {}, and the last one is not consumed",
+                         lane_name(world.lane(lane)), describe(world, entry.at));
     }
     for (const Machine::Id id : world.machine().buffer(p)) {
       if (!world.machine().entry(id).overlaps(entry.at, entry.at + 1)) continue;
-      return fmt::format("lost signal: {} raises {}, whose reset is not visible yet", lane_name(world.lane(lane)),
-                         describe(world, entry.at));
+      return fmt::format("lost signal: {} raises {}, whose reset is not visible yet",
+                         lane_name(world.lane(lane)), describe(world, entry.at));
     }
   }
   return {};

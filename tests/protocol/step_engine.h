@@ -151,7 +151,9 @@ class StepWorld {
   Machine& machine() { return machine_; }
   const Mutation& mutation() const { return mutation_; }
   const WorldShape& shape() const { return shape_; }
-  StepLane& lane(int rank, int channel) { return *lanes_[static_cast<std::size_t>(rank * shape_.channels + channel)]; }
+  StepLane& lane(int rank, int channel) {
+    return *lanes_[static_cast<std::size_t>(rank * shape_.channels + channel)];
+  }
   StepLane& lane(int process) { return *lanes_[static_cast<std::size_t>(process)]; }
   int lanes() const { return static_cast<int>(lanes_.size()); }
   std::shared_ptr<StepEvent> make_event();

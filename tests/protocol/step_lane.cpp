@@ -1,9 +1,9 @@
 // How a lane of the step-driven engine does one step.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
-
-#include <fmt/format.h>
 
 #include "engine/cpu/kernels.h"
 #include "protocol/step_engine.h"
@@ -15,7 +15,11 @@ using core::Status;
 using engine::LaneEvent;
 
 StepLane::StepLane(StepWorld& world, int rank, int channel, StepFlags* flags)
-    : world_(world), rank_(rank), channel_(channel), process_(rank * world.shape().channels + channel), flags_(flags) {}
+    : world_(world),
+      rank_(rank),
+      channel_(channel),
+      process_(rank * world.shape().channels + channel),
+      flags_(flags) {}
 
 int StepLane::ranks() const { return world_.shape().ranks; }
 std::int64_t StepLane::operation() const {
@@ -55,7 +59,8 @@ int StepLane::first_telling() const {
 bool StepLane::can_step() const {
   if (done()) return false;
   const core::Step& step = steps_[static_cast<std::size_t>(pc())].step();
-  if (const auto* const await = std::get_if<core::Await>(&step)) return first_missing(await->stage) < 0 || first_telling() >= 0;
+  if (const auto* const await = std::get_if<core::Await>(&step))
+    return first_missing(await->stage) < 0 || first_telling() >= 0;
   if (const auto* const dependency = std::get_if<core::Depend>(&step)) {
     return (dependency->guards_block && world_.mutation().ignores_block_events) ||
            dependency->event->state() != LaneEvent::State::pending;
@@ -80,7 +85,8 @@ void StepLane::step() {
   }
   if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency);
   if (const auto* const record = std::get_if<core::Record>(&step)) {
-    static_cast<const StepEvent&>(*record->event).happen(own().failed ? LaneEvent::State::failed : LaneEvent::State::happened);
+    static_cast<const StepEvent&>(*record->event)
+        .happen(own().failed ? LaneEvent::State::failed : LaneEvent::State::happened);
   }
   world_.machine().set_pc(process_, pc() + 1);
 }
@@ -106,7 +112,8 @@ void StepLane::tell(int peer, const Status& status) {
 }
 
 void StepLane::raise(int peer, Stage stage) {
-  world_.machine().push(process_, {world_.lane(peer, channel_).flag_at(stage, rank_), 1, true, false, {std::byte{1}}});
+  world_.machine().push(process_,
+                        {world_.lane(peer, channel_).flag_at(stage, rank_), 1, true, false, {std::byte{1}}});
 }
 
 void StepLane::give_up(const Status& status) {
@@ -187,7 +194,9 @@ void StepLane::run(const core::Run& run, core::Report& report) {
   if (!well) report.failure = own();
   const StepWorld::Window& window = world_.window(rank_);
   machine.capture(window.base, static_cast<std::size_t>(window.bytes), world_.changed);
-  machine.capture(&report, static_cast<std::size_t>(reinterpret_cast<std::byte*>(report.per_expert + 1) - reinterpret_cast<std::byte*>(&report)),
+  machine.capture(&report,
+                  static_cast<std::size_t>(reinterpret_cast<std::byte*>(report.per_expert + 1) -
+                                           reinterpret_cast<std::byte*>(&report)),
                   world_.changed);
   finish(run.tail);
 }
@@ -260,17 +269,22 @@ void StepLane::push_differences(int r, std::uint32_t key, bool fenced) {
 }
 
 std::string StepLane::describe_step(int index) const {
-  constexpr const char* kernels[] = {"plan", "publish", "agree", "move", "finish", "gather", "reduce", "seal"};
+  constexpr const char* kernels[] = {"plan",   "publish", "agree",  "move",
+                                     "finish", "gather",  "reduce", "seal"};
   const LaneStep& at = steps_[static_cast<std::size_t>(index)];
-  const auto number = std::find_if(scripts_.begin(), scripts_.end(), [&](const auto& s) { return s.get() == at.script; }) - scripts_.begin();
+  const auto number =
+      std::find_if(scripts_.begin(), scripts_.end(), [&](const auto& s) { return s.get() == at.script; }) -
+      scripts_.begin();
   std::string what = "record";
   if (const auto* const kernel = std::get_if<core::Run>(&at.step())) {
     what = kernels[kernel->kernel.index()];
     if (kernel->tail.resets) what += fmt::format(", resets {}", name_of(kernel->tail.reset));
     if (kernel->tail.signals) what += fmt::format(", signals {}", name_of(kernel->tail.signal));
   }
-  if (const auto* const await = std::get_if<core::Await>(&at.step())) what = fmt::format("await {}", name_of(await->stage));
-  if (const auto* const dependency = std::get_if<core::Depend>(&at.step())) what = dependency->guards_block ? "depend (block free)" : "depend";
+  if (const auto* const await = std::get_if<core::Await>(&at.step()))
+    what = fmt::format("await {}", name_of(await->stage));
+  if (const auto* const dependency = std::get_if<core::Depend>(&at.step()))
+    what = dependency->guards_block ? "depend (block free)" : "depend";
   return fmt::format("rank {} channel {} operation {}: {}", rank_, channel_, number + 1, what);
 }
 

@@ -1,5 +1,8 @@
-// Streaming stores are not ordered by a release store. Deterministic: mutation.streamed_rows_without_their_fence_are_read_too_early.
-// Here on the machine itself: a writer streams a row and raises a flag, a reader checks every 16 bytes.
+// Streaming stores are not ordered by a release store. Deterministic:
+// mutation.streamed_rows_without_their_fence_are_read_too_early. Here on the machine itself: a writer streams
+// a row and raises a flag, a reader checks every 16 bytes.
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -8,8 +11,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-
-#include <gtest/gtest.h>
 
 #include "engine/cpu/rows.h"
 
@@ -67,7 +68,9 @@ Result stress(std::uint32_t rounds, bool fenced, double seconds) {
     result.rounds = round;
     result.wrong += !right;
     if (!right && !fenced) break;
-    if (round % 1024 == 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > seconds) break;
+    if (round % 1024 == 0 &&
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > seconds)
+      break;
     shared->read.store(round, std::memory_order_release);
   }
   shared->stop.store(true);
@@ -80,10 +83,13 @@ TEST(protocol, streaming_stores_need_their_fence) {
   const Result fenced = stress(1'000'000, true, is_long ? 600 : 15);
   std::printf("with the fence: %u of %u rounds wrong\n", fenced.wrong, fenced.rounds);
   EXPECT_EQ(fenced.wrong, 0u);
-  if (std::string(cpu::simd_target()) == "SCALAR") GTEST_SKIP() << "the scalar target has no streaming stores";
+  if (std::string(cpu::simd_target()) == "SCALAR")
+    GTEST_SKIP() << "the scalar target has no streaming stores";
   const Result unfenced = stress(1'000'000, false, is_long ? 600 : 15);
   // That the machine shows it is luck; what fails the build is the mutation on the step-driven engine.
-  std::printf(unfenced.wrong ? "without: wrong in round %u\n" : "without: not seen in %u rounds on this machine\n", unfenced.rounds);
+  std::printf(
+      unfenced.wrong ? "without: wrong in round %u\n" : "without: not seen in %u rounds on this machine\n",
+      unfenced.rounds);
   RecordProperty("unfenced_rounds", static_cast<int>(unfenced.rounds));
 }
 
