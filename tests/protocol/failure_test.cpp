@@ -23,7 +23,7 @@ void expect_right(const Plan& plan, const Limits& limits, bool all = true) {
 }
 
 bool is_long() { return std::getenv("SLUICE_LONG") != nullptr; }
-std::uint64_t most() { return is_long() ? 60'000'000 : std::getenv("SLUICE_REDUCED") ? 200'000 : 2'000'000; }
+std::uint64_t most() { return is_long() ? 30'000'000 : std::getenv("SLUICE_REDUCED") ? 200'000 : 2'000'000; }
 
 TEST(protocol, one_gives_up_at_any_moment_2_ranks) {
   for (const char* ops : {"D", "DD", "DC"}) expect_right(plan_of(2, 1, ops), {.give_ups = 1});
@@ -41,15 +41,15 @@ TEST(protocol, a_rank_dies_at_any_moment) {
   for (const char* ops : {"D", "DC"}) expect_right(plan_of(2, 1, ops), {.give_ups = 1, .dying_rank = 1});
 }
 
-// As far as the number of states allows: SLUICE_LONG=1 goes on to 60 million.
-TEST(protocol, one_gives_up_at_any_moment_3_ranks) {
-  expect_right(plan_of(3, 1, "D"), {.give_ups = 1, .most_states = most()}, is_long());
+// Not exhaustive: as far as the number of states allows, 30 million with SLUICE_LONG=1.
+TEST(protocol, one_gives_up_at_any_moment_3_ranks_in_part) {
+  expect_right(plan_of(3, 1, "D"), {.give_ups = 1, .most_states = most()}, false);
 }
 
-TEST(protocol, one_gives_up_at_any_moment_2_channels) {
+TEST(protocol, one_gives_up_at_any_moment_2_channels_with_a_tight_arena) {
   Plan plan = plan_of(2, 2, "D");
   plan.arena_bytes = 2560;
-  expect_right(plan, {.give_ups = 1, .most_states = most()}, is_long());
+  expect_right(plan, {.give_ups = 1, .most_states = most()}, !std::getenv("SLUICE_REDUCED"));
 }
 
 }  // namespace

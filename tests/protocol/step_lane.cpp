@@ -191,7 +191,7 @@ void StepLane::run(const core::Run& run, core::Report& report) {
       machine.lift();
     }
   }
-  if (!well) report.failure = own();
+  if (!well && !report.failure.failed) report.failure = own();
   const StepWorld::Window& window = world_.window(rank_);
   machine.capture(window.base, static_cast<std::size_t>(window.bytes), world_.changed);
   machine.capture(&report,
