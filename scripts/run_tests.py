@@ -27,7 +27,7 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 2)
 TIMEOUT_S = 4 * 3600 if LONG else 400
 TREES = {"release": BUILD, "asan": BUILD / "asan", "tsan": BUILD / "tsan"}
 # Folders that must have tests, and those of them that run under the sanitizers as well.
-REQUIRED = ["core", "boot", "engine", "protocol", "conformance"]
+REQUIRED = ["core", "boot", "engine", "protocol", "conformance", "faults"]
 SANITIZED = ["core", "boot", "engine", "protocol", "conformance"]
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",

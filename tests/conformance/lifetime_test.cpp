@@ -115,7 +115,7 @@ std::int64_t entries(const char* folder) {
 }
 
 PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
-  const int rounds = long_runs() ? 10000 : 1500;
+  constexpr int rounds = 10000;
   Recipe recipe = base(at, 9);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t brief_bytes = 64 * 1024;
 constexpr std::int64_t brief_wait_ns = 10'000;
 // How often a lane that waits for another lane's event looks whether the communicator is being destroyed.
-constexpr std::int64_t look_again_ns = 100'000'000;
+constexpr std::chrono::milliseconds look_again{100};
 }  // namespace
 
 bool CpuEvent::sleep_until(std::int64_t end_ns) const {
@@ -41,8 +41,6 @@ bool CpuEvent::wait(std::chrono::milliseconds timeout) const {
   if (const auto lane = lane_.lock()) lane->help(*this);
   return sleep_until(-1);
 }
-
-bool CpuEvent::sleep(std::int64_t ns) const { return sleep_until(now_ns() + ns); }
 
 void CpuEvent::happen(State state) {
   word_.store(static_cast<std::uint32_t>(state), std::memory_order_seq_cst);
@@ -175,7 +173,7 @@ void CpuLane::run(const core::Run& step, Report& report) {
 }
 
 void CpuLane::depend(const core::Depend& step) {
-  while (!static_cast<const CpuEvent&>(*step.event).sleep(look_again_ns)) {
+  while (!step.event->wait(look_again)) {
     if (parts_.flags->leave_now()) return;
   }
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;

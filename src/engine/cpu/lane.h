@@ -20,10 +20,9 @@ class CpuLane;
 class CpuEvent final : public engine::LaneEvent {
  public:
   State state() const override { return static_cast<State>(word_.load(std::memory_order_acquire)); }
-  // A caller that would sleep runs the lane itself if nobody does: a short operation then costs no hand-over.
+  // A caller that would sleep without end runs the lane itself if nobody does: a short operation then costs
+  // no hand-over.
   bool wait(std::chrono::milliseconds timeout) const override;
-  // For at most `ns`; whether it has happened. Never runs a lane.
-  bool sleep(std::int64_t ns) const;
   void happen(State state);
   void belongs_to(std::weak_ptr<CpuLane> lane) { lane_ = std::move(lane); }
 
