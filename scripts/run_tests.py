@@ -26,9 +26,10 @@ FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS") or (600 if LONG else 20))
 JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 2)
 TIMEOUT_S = 4 * 3600 if LONG else 400
 TREES = {"release": BUILD, "asan": BUILD / "asan", "tsan": BUILD / "tsan"}
-# Folders that must have tests, and those of them that run under the sanitizers as well.
+# Folders that must have tests, and those of them that run under the sanitizers as well: under TSan only
+# those with threads.
 REQUIRED = ["core", "boot", "engine", "protocol", "conformance", "faults"]
-SANITIZED = ["core", "boot", "engine", "protocol", "conformance"]
+SANITIZED = {"asan": ["core", "boot", "engine", "protocol", "conformance"], "tsan": ["boot", "conformance"]}
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -162,7 +163,7 @@ def run_release(report, wanted):
 
 
 def run_sanitizer(report, tree, wanted):
-    folders = [folder for folder in SANITIZED if folder in test_folders()]
+    folders = [folder for folder in SANITIZED[tree] if folder in test_folders()]
     targets = [f"{folder}_tests" for folder in folders] if wanted(tree) else []
     if tree == "asan" and wanted("fuzz"):
         targets.append("sluice_fuzz")
