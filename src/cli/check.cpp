@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <memory>
 
@@ -121,7 +122,20 @@ void print_summary(const int (&counts)[3], bool json) {
   print_line(record);
 }
 
-int run_check(const CommonFlags& flags, const std::vector<std::string>& only) {
+// The names in capitals; a name that is no promise is bad usage, not a check of nothing.
+std::vector<std::string> known_promises(std::vector<std::string> only) {
+  std::vector<std::string> known;
+  for (const Promise& promise : all_promises()) known.push_back(promise.id);
+  for (std::string& name : only) {
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw UsageError(fmt::format("--only: {} is no promise; there are {}", name, fmt::join(known, ", ")));
+  }
+  return only;
+}
+
+int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
+  const std::vector<std::string> only = known_promises(given);
   const std::string engine = engine_in_use(flags.engine);
   require_usable(engine);
   Launcher launcher(flags.launch, flags.ranks, 2);
@@ -158,7 +172,7 @@ Command add_check(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("check", "Test the promises of the contract on this machine, one line each");
   add_common_flags(*app, *flags);
-  app->add_option("--only", *only, "Only these promises, for example V1,C6")->delimiter(',');
+  app->add_option("--only", *only, "Only these promises (docs/promises.md), for example V1,C6")->delimiter(',');
   return {app, [flags, only] { return run_check(*flags, *only); }};
 }
 

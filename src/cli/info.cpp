@@ -110,7 +110,7 @@ void print_info(const Json& record) {
   for (const auto& engine : record["engines"]) {
     const bool usable = engine["usable"];
     fmt::print("  {:<22} {}\n", text_of(engine["name"]),
-               usable ? fmt::format("usable; waits by {}; {}", text_of(engine["await_form"]),
+               usable ? fmt::format("usable; a waiting lane {}; {}", text_of(engine["await_form"]),
                                     text_of(engine["detail"]))
                       : "not usable: " + text_of(engine["reason"]));
   }

@@ -87,7 +87,7 @@ Launcher::Launcher(Launch launch, int ranks, int fallback)
   env_group_ = Group::from_environment();
   ranks_ = env_group_.size();
   if (ranks > 0 && ranks != ranks_) {
-    throw UsageError(fmt::format("--ranks {}, but the environment says {} ranks; leave --ranks out with --launch env",
+    throw UsageError(fmt::format("--ranks {}, but the environment says {}; leave --ranks out with --launch env",
                                  ranks, ranks_));
   }
 }

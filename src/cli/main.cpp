@@ -77,5 +77,8 @@ int program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a reader that leaves is a failed write, not a death
-  return sluice::cli::program(argc, argv);
+  const int code = sluice::cli::program(argc, argv);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fputs("sluice: the result could not be written to standard output\n", stderr);
+  return code == 0 ? sluice::cli::kFailed : code;
 }

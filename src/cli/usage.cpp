@@ -88,10 +88,10 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
 
 std::string nearest(const std::string& text, const std::vector<std::string>& names) {
   std::string best;
-  int best_distance = static_cast<int>(text.size()) / 2 + 1;
+  int best_distance = std::max(1, static_cast<int>(text.size()) / 2);
   for (const auto& name : names) {
     int distance = edit_distance(text, name);
-    if (text.size() > 3 && name.starts_with(text)) distance = std::min(distance, 1);
+    if (text.size() > 3 && name.size() > 3 && (name.starts_with(text) || text.starts_with(name))) distance = 0;
     if (distance < best_distance) {
       best = name;
       best_distance = distance;
@@ -110,7 +110,8 @@ std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error
     const std::string word = arguments.empty() ? "" : arguments.front();
     if (word.empty()) return fmt::format("a command is missing: {}", fmt::join(names, ", "));
     const auto known = word.starts_with('-') ? flags_of(program) : names;
-    return with_suggestion(fmt::format("unknown {} {}", word.starts_with('-') ? "flag" : "command", word),
+    if (word.starts_with('-')) return with_suggestion(fmt::format("unknown flag {}", word), nearest(word, known));
+    return with_suggestion(fmt::format("unknown command {}; the commands are {}", word, fmt::join(names, ", ")),
                            nearest(word, known));
   }
   const auto flags = flags_of(*app);
