@@ -1,6 +1,8 @@
 // How a communicator comes to be: options compared, engine made, core put on top.
 #include <sluice/communicator.h>
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <sluice/errors.h>
@@ -72,7 +74,11 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
   spec.arena_bytes = prepared.config.size.arena_bytes;
   spec.deadline_ms = prepared.config.options.deadline_ms;
   spec.workers = prepared.config.options.workers;
-  state_ = std::make_shared<core::CommunicatorState>(prepared.config, state->nodes(), prepared.engine->make(spec, state));
+  auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), prepared.engine->make(spec, state));
+  // A forked child has neither the threads nor the windows of its copy: it lets the copy be.
+  state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid()](core::CommunicatorState* mine) {
+    if (getpid() == process) delete mine;
+  });
 }
 
 WindowSize Communicator::size_of(const CommunicatorOptions& options, int ranks) {

@@ -70,14 +70,14 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   app.add_flag("--cached", flags.cached, "Dispatch with the reused route instead of the plain one");
   app.add_flag("--quantise", flags.quantise, "Dispatch quantises the rows to e4m3 on the way");
   app.add_option("--num-sms", flags.num_sms, "SMs (CPU: workers) of each rank; 0 = the communicator's")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--method", flags.method, "How bytes move")
       ->check(CLI::IsMember({"automatic"}).description(""))
       ->type_name("automatic")
       ->capture_default_str();
   app.add_option("--workers", flags.workers, "CPU engine: threads that serve a rank; 0 = cores / ranks")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--iters", flags.iters, "Measured iterations")
       ->check(CLI::Range(1, 1'000'000))

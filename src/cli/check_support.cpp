@@ -44,7 +44,7 @@ BenchCase check_case(const CheckContext& context, const CheckShape& shape) {
   parse_routing_model(shape.routing, model);
   for (int r = 0; r < bench.ranks; ++r) {
     const std::int64_t tokens =
-        shape.tokens.empty() ? 40 + 7 * r : shape.tokens[static_cast<std::size_t>(r) % shape.tokens.size()];
+        shape.tokens.empty() ? 40 + 7 * (r % 8) : shape.tokens[static_cast<std::size_t>(r) % shape.tokens.size()];
     bench.tokens = std::max(bench.tokens, tokens);
     bench.decisions.push_back(generate(model, bench.experts, bench.topk, tokens, context.flags.seed,
                                        static_cast<std::uint64_t>(r)));

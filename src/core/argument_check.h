@@ -23,13 +23,19 @@ class ArgumentCheck {
     if (value < low || value > high) refuse(fmt::format("{} = {} is outside {} to {}", name, value, low, high));
   }
 
+  // An enum with values 0 to last.
+  template <class Enum>
+  void choice(const char* name, Enum value, Enum last) const {
+    between(name, static_cast<std::int64_t>(value), 0, static_cast<std::int64_t>(last));
+  }
+
   // Shape with names: dims -1 are free.
   template <class View>
   void shape(const char* name, const View& view, std::initializer_list<std::int64_t> dims) const {
     bool fits = view.dims == static_cast<int>(dims.size());
     std::size_t d = 0;
     for (const std::int64_t n : dims) {
-      fits = fits && view.shape[d] >= 0 && (n < 0 || view.shape[d] == n);
+      fits = fits && view.shape[d] >= 0 && view.shape[d] <= most_elements && (n < 0 || view.shape[d] == n);
       ++d;
     }
     if (!fits) {
@@ -68,16 +74,21 @@ class ArgumentCheck {
     if (view.shape[last] > 1 && view.strides[last] != 1) refuse(fmt::format("{}: the elements of a row must be contiguous", name));
     bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
     for (std::size_t d = 0; d < last; ++d) {
-      if (view.shape[d] > 1) aligned = aligned && view.strides[d] * size_of(view.dtype) % 16 == 0 && view.strides[d] >= 0;
+      if (view.shape[d] <= 1) continue;
+      aligned = aligned && view.strides[d] >= 0 && view.strides[d] <= most_elements &&
+                view.strides[d] * size_of(view.dtype) % 16 == 0;
     }
     if (!aligned) refuse(fmt::format("{}: every row must begin at a multiple of 16 bytes", name));
   }
+
+  // So that products of a shape, a stride and a size stay far from 2^63.
+  static constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 
  private:
   template <class View>
   static std::string shape_of(const View& view) {
     std::string text;
-    for (int d = 0; d < view.dims; ++d) text += (d ? ", " : "") + std::to_string(view.shape[static_cast<std::size_t>(d)]);
+    for (int d = 0; d < view.dims && d < 3; ++d) text += (d ? ", " : "") + std::to_string(view.shape[static_cast<std::size_t>(d)]);
     return text;
   }
 

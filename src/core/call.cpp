@@ -1,5 +1,7 @@
 #include "core/call.h"
 
+#include <algorithm>
+
 #include <sluice/limits.h>
 
 #include "core/argument_check.h"
@@ -9,7 +11,7 @@ namespace sluice::core {
 namespace {
 
 void check_row_bytes(const ArgumentCheck& check, std::int64_t bytes, std::int64_t hidden, DataType type) {
-  if (bytes > 0 && bytes % limits::row_bytes_multiple == 0 && bytes <= limits::row_bytes) return;
+  if (hidden <= limits::row_bytes && bytes > 0 && bytes % limits::row_bytes_multiple == 0 && bytes <= limits::row_bytes) return;
   check.refuse(fmt::format("rows of {} elements of {} have {} bytes, which is not a multiple of {} up to {}", hidden,
                            name_of(type), bytes, limits::row_bytes_multiple, limits::row_bytes));
 }
@@ -40,13 +42,14 @@ void check_rows(const ArgumentCheck& check, const DispatchArgs& args, DispatchCa
 void check_scales(const ArgumentCheck& check, const DispatchArgs& args, DispatchCall& call) {
   if (!args.scales.given()) return;
   check.shape("scales", args.scales, {call.tokens, -1});
+  check.choice("element type of scales", args.scales.dtype, DataType::int64);
   call.scale_type = args.scales.dtype;
   call.scale_count = args.scales.shape[1];
   const std::int64_t size = size_of(call.scale_type);
   call.scale_row_stride = args.scales.strides[0] * size;
   call.scale_stride = args.scales.strides[1] * size;
   const std::int64_t bytes = call.scale_count * size;
-  if (bytes == 0 || bytes % limits::scale_bytes_multiple != 0 || bytes > limits::scale_bytes) {
+  if (call.scale_count > limits::scale_bytes || bytes == 0 || bytes % limits::scale_bytes_multiple != 0 || bytes > limits::scale_bytes) {
     check.refuse(fmt::format("scales of {} elements of {} have {} bytes per row, which is not a multiple of {} up to {}",
                              call.scale_count, name_of(call.scale_type), bytes, limits::scale_bytes_multiple,
                              limits::scale_bytes));
@@ -56,7 +59,10 @@ void check_scales(const ArgumentCheck& check, const DispatchArgs& args, Dispatch
 void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const Config& config, DispatchCall& call) {
   const int rank = config.topology.rank;
   const bool padded = args.layout == Layout::padded;
-  check.between("capacity", args.capacity, 0, std::int64_t{1} << 40);
+  // Far more than an arena can hold, far less than what overflows.
+  const std::int64_t experts = padded ? std::max(1, config.topology.local_experts(rank)) : 1;
+  const std::int64_t most = (std::int64_t{1} << 46) / (experts * (call.row_bytes + limits::scale_bytes));
+  check.between("capacity", args.capacity, 0, most);
   call.most = most_rows(config.options, config.topology, args.layout, call.topk, call.alignment, rank);
   call.capacity = args.capacity;
   const auto& route = args.route.state();
@@ -79,6 +85,7 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
     }
   }
   if (call.capacity == 0 && (padded || args.counts == Counts::bounded)) call.capacity = call.most;
+  check.between("capacity (from max_tokens, since none is given)", call.capacity, 0, most);
 }
 
 void check_statistics(const ArgumentCheck& check, const TensorView& expert_load, const TensorView& waited,
@@ -151,6 +158,14 @@ void check_routing(const DispatchArgs& args, const Config& config, const std::st
 DispatchCall check_call(const DispatchArgs& args, const Config& config, const std::string& where) {
   const ArgumentCheck check(where, config.topology.rank);
   DispatchCall call;
+  check.choice("layout", args.layout, Layout::padded);
+  check.choice("counts", args.counts, Counts::bounded);
+  check.choice("on_overflow", args.on_overflow, OnOverflow::drop);
+  check.choice("quantise", args.quantise, Quantise::e4m3_power_of_two);
+  check.choice("scale_layout", args.scale_layout, ScaleLayout::column);
+  check.choice("method", args.method, Method::automatic);
+  check.choice("run_on", args.run_on, RunOn::callers_stream);
+  check.choice("checks", args.checks, Checks::off);
   check_routing(args, config, where, call);
   check_rows(check, args, call);
   check_scales(check, args, call);
@@ -209,6 +224,8 @@ void check_floats(const ArgumentCheck& check, const char* name, const ConstTenso
 CombineCall check_call(const CombineArgs& args, const Config& config, const std::string& where) {
   const ArgumentCheck check(where, config.topology.rank);
   check.require(args.route.valid(), "no route is given");
+  check.choice("method", args.method, Method::automatic);
+  check.choice("run_on", args.run_on, RunOn::callers_stream);
   const RouteState& route = *args.route.state();
   CombineCall call;
   check_input(check, args, route, config.topology, call);

@@ -36,7 +36,9 @@ CombineBlocks take_combine_blocks(const CombineArgs& args, const CombineCall& ca
                                    : packed                     ? std::min(call.rows, tables.packed_limit)
                                                                 : tables.packed_limit;
   b.sum_type = !packed && args.single_rounding ? DataType::fp32 : call.dtype;
-  b.gathers_rows = !packed || (args.rows.data && !memory.contains(args.rows.data));
+  // Peers read what is published: only rows that lie in one block to their end.
+  const std::int64_t extent = call.rows == 0 ? 0 : (call.rows - 1) * call.row_stride + call.hidden * size_of(call.dtype);
+  b.gathers_rows = !packed || (args.rows.data && !memory.covers(args.rows.data, extent));
   b.rows = const_cast<std::byte*>(args.rows.as<std::byte>());
   b.row_stride = call.row_stride;
   b.readable_rows = call.rows;
@@ -144,7 +146,7 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
   common.report = engine_->make_report();
   parts.ready = engine_->make_event();
   parts.inputs_free = engine_->make_event();
-  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), false});
+  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
   if (route.channel != args.channel) common.first.push_back({route.made, true});
   common.keep.push_back(route.made_by);
   for (const auto& block : {b.sums, b.output, b.temporary}) {

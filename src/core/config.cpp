@@ -41,11 +41,17 @@ void check_limits(const CommunicatorOptions& o, int ranks, const Checker& check)
   check.between("channels", o.channels, 1, limits::channels);
   check.between("deadline_ms", o.deadline_ms, 0, 1 << 30);
   check.between("alignment", o.alignment, 1, 1 << 20);
-  check.between("capacity", o.capacity, 0, std::int64_t{1} << 40);
+  check.between("layout", static_cast<std::int64_t>(o.layout), 0, static_cast<std::int64_t>(Layout::padded));
+  check.between("dtype", static_cast<std::int64_t>(o.dtype), 0, static_cast<std::int64_t>(DataType::int64));
+  check.between("checks", static_cast<std::int64_t>(o.checks), 0, static_cast<std::int64_t>(Checks::off));
+  check.between("hidden", o.hidden, 1, limits::row_bytes);
+  // Far more than an arena can hold, far less than what overflows.
+  const std::int64_t per_row = (o.layout == Layout::padded ? o.experts : 1) * limits::row_bytes;
+  check.between("capacity", o.capacity, 0, (std::int64_t{1} << 56) / per_row);
   check.between("arena_bytes", o.arena_bytes, 0, std::int64_t{1} << 46);
   check.between("workers", o.workers, 0, 1024);
   const std::int64_t row_bytes = o.hidden * size_of(o.dtype);
-  if (o.hidden < 1 || row_bytes % limits::row_bytes_multiple != 0 || row_bytes > limits::row_bytes) {
+  if (row_bytes % limits::row_bytes_multiple != 0 || row_bytes > limits::row_bytes) {
     check.refuse(fmt::format("rows of hidden = {} elements of {} have {} bytes, which is not a multiple of {} up to {}",
                              o.hidden, name_of(o.dtype), row_bytes, limits::row_bytes_multiple, limits::row_bytes));
   }
@@ -91,6 +97,11 @@ std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& 
   std::int64_t rows = o.capacity;
   if (rows == 0) rows = most_rows(o, fullest, o.layout, o.topk, o.alignment, t.ranks - 1);
   if (o.layout == Layout::padded) rows *= local;
+  if (static_cast<double>(rows) * static_cast<double>(o.hidden * size_of(o.dtype)) * o.channels > 0x1p46) {
+    throw ArgumentError(fmt::format("communicator on rank {}: {} rows of {} bytes on {} channels are more than any arena "
+                                    "holds; lower max_tokens, or give a capacity", t.rank, rows, o.hidden * size_of(o.dtype),
+                                    o.channels), t.rank);
+  }
   const std::int64_t row_bytes = o.hidden * size_of(o.dtype);
   const std::int64_t packed = o.layout == Layout::packed ? rows : t.ranks * o.max_tokens;
   RouteTables tables;

@@ -81,7 +81,9 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   const std::int64_t local = topology.local_experts(topology.rank);
   const std::int64_t per_row = args.layout == Layout::padded ? local : 1;
   const std::int64_t scale_size = size_of(call.scale_type);
-  const bool takes_gap = call.capacity == 0 && call.most > 0 && args.counts == Counts::exact && !args.route.valid();
+  // Not with drop: what is dropped must not depend on how full the arena is.
+  const bool takes_gap = call.capacity == 0 && call.most > 0 && args.counts == Counts::exact && !args.route.valid() &&
+                         args.on_overflow == OnOverflow::error;
   const std::int64_t most = takes_gap ? call.most : call.capacity;
   b.report = engine_->make_report();
   b.ready = engine_->make_event();
@@ -262,8 +264,8 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   common.num_sms = args.num_sms;
   common.bytes = call.tokens * call.row_bytes;
   common.report = blocks.report;
-  if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), false});
-  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), false});
+  if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), true});
+  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
   for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
     if (blocks.makes_route || block != blocks.route->block) depend_on(common, *block);
     block->used_until(blocks.ready);

@@ -20,6 +20,11 @@ std::shared_ptr<HeldBlock> Memory::allocate_largest(std::int64_t most, Owner own
   return hold(arena_.allocate(std::max(arena_.largest(align_up(most, Arena::unit)), Arena::unit), owner, Arena::End::low));
 }
 
+bool Memory::covers(const void* pointer, std::int64_t bytes) {
+  const auto block = contains(pointer) ? block_of(pointer) : nullptr;
+  return block && bytes <= block->data() + block->bytes() - static_cast<const std::byte*>(pointer);
+}
+
 std::shared_ptr<HeldBlock> Memory::block_of(const void* pointer) {
   const std::int64_t offset = static_cast<const std::byte*>(pointer) - arena_base();
   std::shared_ptr<HeldBlock> held;  // outlives the lock: it may be the last owner, whose destructor locks

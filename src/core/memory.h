@@ -26,6 +26,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
     const auto* const at = static_cast<const std::byte*>(pointer);
     return at >= arena_base() && at < arena_base() + window_.arena_bytes;
   }
+  // Whether so many bytes from `pointer` on lie in one block.
+  bool covers(const void* pointer, std::int64_t bytes);
   // The block under a pointer into the arena; null when it was freed.
   std::shared_ptr<HeldBlock> block_of(const void* pointer);
   Place place_of(const void* pointer) const;

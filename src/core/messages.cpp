@@ -95,8 +95,7 @@ std::string sentence(const IdFault& fault) {
 
 std::string sentence(const Status& s, const Context& context) {
   if (s.cause == Cause::block_lost) {
-    return fmt::format("{}: its memory came from an operation that had failed on another channel; make a new communicator",
-                       where(context));
+    return fmt::format("{}: an operation whose data or memory it needs had failed; make a new communicator", where(context));
   }
   const std::string who = s.by == context.rank ? "this rank" : fmt::format("rank {}", s.by);
   const char* const stage = s.stage == Stage::open ? "OPEN" : "CLOSE";

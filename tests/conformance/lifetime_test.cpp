@@ -1,3 +1,4 @@
+#include <cstdlib>
 // C7, C8, C10 and what a communicator says of itself: life times, growth, workers, several at once.
 #include <dirent.h>
 #include <unistd.h>
@@ -137,7 +138,10 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
     const auto count = [&](bool again) {
       self.group.barrier();
       if (self.rank == 0 && again) {
-        EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
+        // A sanitizer keeps freed memory back.
+        if (std::getenv("SLUICE_REDUCED") == nullptr) {
+          EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
+        }
         EXPECT_EQ(entries("/proc/self/fd"), files);
         EXPECT_EQ(entries("/proc/self/task"), threads);
       }

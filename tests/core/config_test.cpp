@@ -44,7 +44,9 @@ TEST(S3, row_bytes_are_a_multiple_of_16_up_to_65536) {
     options.hidden = hidden;
     EXPECT_EQ(refusal_of(options, 1), "") << hidden;
   }
-  for (const std::int64_t hidden : {0, 7, 4100 + 1, 32776}) {
+  options.hidden = 0;
+  EXPECT_NE(refusal_of(options, 1).find("hidden = 0 is outside 1 to 65536"), std::string::npos);
+  for (const std::int64_t hidden : {7, 4100 + 1, 32776}) {
     options.hidden = hidden;
     EXPECT_NE(refusal_of(options, 1).find("not a multiple of 16 up to 65536"), std::string::npos) << hidden;
   }

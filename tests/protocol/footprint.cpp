@@ -108,7 +108,7 @@ void Footprints::add_kernel(Step& step, const StepLane& lane, int number, const 
   };
   const auto placement = [&](const core::Placement& p, bool writes) {
     const auto* const begin = reinterpret_cast<const std::byte*>(p.rows);
-    add(step.touches, begin, reinterpret_cast<const std::byte*>(p.lateness_ns + ranks) - begin, writes);
+    if (begin) add(step.touches, begin, reinterpret_cast<const std::byte*>(p.lateness_ns + ranks) - begin, writes);
   };
   if (const auto* const plan = std::get_if<core::PlanArgs>(&kernel)) {
     outputs(plan->outputs);

@@ -5,7 +5,12 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
 
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/lane.h"
@@ -124,7 +129,13 @@ class CpuEngine final : public engine::Engine {
 std::int64_t flag_bytes(int channels) { return core::align_up(channels * std::int64_t{sizeof(SharedFlags)}, 64); }
 
 std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group) {
-  return std::make_unique<CpuEngine>(spec, std::move(group));
+  const int rank = spec.topology.rank;
+  try {
+    return std::make_unique<CpuEngine>(spec, std::move(group));
+  } catch (const std::system_error& error) {
+    throw SystemError(fmt::format("communicator on rank {}: a thread could not be started: {}; lower channels or workers",
+                                  rank, error.what()), rank);
+  }
 }
 
 }  // namespace sluice::cpu

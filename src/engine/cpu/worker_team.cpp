@@ -8,10 +8,17 @@
 namespace sluice::cpu {
 
 WorkerTeam::WorkerTeam(int size) : size_(size) {
-  for (int i = 1; i < size; ++i) helpers_.emplace_back([this, i] { help(i); });
+  try {
+    for (int i = 1; i < size; ++i) helpers_.emplace_back([this, i] { help(i); });
+  } catch (...) {
+    end_helpers();
+    throw;
+  }
 }
 
-WorkerTeam::~WorkerTeam() {
+WorkerTeam::~WorkerTeam() { end_helpers(); }
+
+void WorkerTeam::end_helpers() {
   stop_.store(true);
   round_.fetch_add(1);
   futex_wake_all(round_, Shared::no);

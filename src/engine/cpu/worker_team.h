@@ -23,6 +23,7 @@ class WorkerTeam final : public Team {
 
  private:
   void help(int index);
+  void end_helpers();
   void run_part(int part) const;
 
   int size_;
