@@ -1,8 +1,8 @@
-#include <cstdlib>
 // C7, C8, C10 and what a communicator says of itself: life times, growth, workers, several at once.
 #include <dirent.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <thread>
