@@ -84,7 +84,9 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
       check.refuse(fmt::format("output has room for {} rows, but the capacity is {}", room, call.capacity));
     }
   }
-  if (call.capacity == 0 && (padded || args.counts == Counts::bounded)) call.capacity = call.most;
+  // Not by what the arena has left, unless too little is an error.
+  const bool drops = args.on_overflow == OnOverflow::drop && !route;
+  if (call.capacity == 0 && (padded || drops || args.counts == Counts::bounded)) call.capacity = call.most;
   check.between("capacity (from max_tokens, since none is given)", call.capacity, 0, most);
 }
 

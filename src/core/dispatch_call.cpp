@@ -81,9 +81,7 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   const std::int64_t local = topology.local_experts(topology.rank);
   const std::int64_t per_row = args.layout == Layout::padded ? local : 1;
   const std::int64_t scale_size = size_of(call.scale_type);
-  // Not with drop: what is dropped must not depend on how full the arena is.
-  const bool takes_gap = call.capacity == 0 && call.most > 0 && args.counts == Counts::exact && !args.route.valid() &&
-                         args.on_overflow == OnOverflow::error;
+  const bool takes_gap = call.capacity == 0 && args.counts == Counts::exact && !args.route.valid();
   const std::int64_t most = takes_gap ? call.most : call.capacity;
   b.report = engine_->make_report();
   b.ready = engine_->make_event();
@@ -117,7 +115,8 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   b.rows = takes_gap ? memory_->allocate_largest(need(most), owner) : memory_->allocate(need(most), owner, Arena::End::low);
   b.capacity = most;
   if (b.rows->bytes() < need(most)) {
-    b.capacity = b.rows->bytes() * most / need(most);
+    const double share = static_cast<double>(b.rows->bytes()) / static_cast<double>(need(most));
+    b.capacity = static_cast<std::int64_t>(static_cast<double>(most) * share);
     while (b.capacity > 0 && need(b.capacity) > b.rows->bytes()) --b.capacity;
   }
   b.total_rows = b.capacity * per_row;
