@@ -145,8 +145,11 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
         EXPECT_EQ(entries("/proc/self/fd"), files);
         EXPECT_EQ(entries("/proc/self/task"), threads);
       }
-      pages = resident_pages();
-      if (self.rank == 0) files = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+      if (self.rank == 0) {
+        pages = resident_pages();
+        files = entries("/proc/self/fd");
+        threads = entries("/proc/self/task");
+      }
       self.group.barrier();
     };
     calls(300);
