@@ -20,6 +20,14 @@ SLUICE_HD inline bool row_fits(const RouteTables& route, std::int32_t owner, std
   return position < route.limit[owner];
 }
 
+// Bytes from the caller's first row to `row` of rank `owner`; padded rows lie [expert, position].
+SLUICE_HD inline std::int64_t row_offset(const RouteTables& route, std::int32_t owner, std::int64_t row,
+                                         std::int64_t row_stride, std::int64_t expert_stride) {
+  if (route.layout != Layout::padded) return row * row_stride;
+  const std::int64_t capacity = route.limit[owner];
+  return row / capacity * expert_stride + row % capacity * row_stride;
+}
+
 // Row at `owner` of the token's slot k in grouped or padded layout; -1: no expert, the same expert as an
 // earlier slot, or dropped.
 SLUICE_HD inline std::int64_t slot_row(const RouteTables& route, std::int64_t t, std::int32_t k, std::int32_t owner) {

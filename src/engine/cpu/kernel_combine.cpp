@@ -48,9 +48,7 @@ class LocalSum {
 
  private:
   const std::byte* row_at(std::int64_t row) const {
-    if (route_.layout != Layout::padded) return args_.rows + row * args_.row_stride;
-    const std::int64_t capacity = route_.limit[args_.topology->rank];
-    return args_.rows + row / capacity * args_.expert_stride + row % capacity * args_.row_stride;
+    return args_.rows + row_offset(route_, args_.topology->rank, row, args_.row_stride, args_.expert_stride);
   }
 
   const GatherArgs& args_;

@@ -102,9 +102,7 @@ class Finish {
   }
 
   std::byte* row_at(std::int64_t row) const {
-    if (route_.layout != Layout::padded) return args_.rows + row * args_.row_stride;
-    const std::int64_t capacity = route_.limit[me_];
-    return args_.rows + row / capacity * args_.expert_stride + row % capacity * args_.row_stride;
+    return args_.rows + row_offset(route_, me_, row, args_.row_stride, args_.expert_stride);
   }
 
   std::byte* scale_at(std::int64_t row, std::int64_t s) const {
