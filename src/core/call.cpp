@@ -233,7 +233,7 @@ CombineCall check_call(const CombineArgs& args, const Config& config, const std:
   check_input(check, args, route, config.topology, call);
   check_floats(check, "weights", args.weights, args, route, false);
   check_floats(check, "values", args.values, args, route, true);
-  check.require(!args.values.given() || route.has_ids, "values need a route made from expert_ids");
+  check.require(!args.values.given() || route.tables.topk > 0, "values need a route made from expert_ids");
   check.require(!args.bias[1].given() || args.bias[0].given(), "bias[1] is given without bias[0]");
   for (const ConstTensorView& bias : args.bias) {
     if (!bias.given()) continue;

@@ -68,7 +68,6 @@ std::shared_ptr<RouteState> CommunicatorState::make_route(const DispatchArgs& ar
   core::lay_out(slices, tables, config_.topology.experts);
   route->channel = args.channel;
   route->number = number;
-  route->has_ids = call.routing == Routing::ids;
   return route;
 }
 

@@ -19,7 +19,6 @@ struct RouteState {
   int channel = 0;                             // on which it was made
   std::int64_t number = 0;                     // the same on all ranks
   std::int64_t capacity = 0;                   // rows (padded: per expert) of the result here
-  bool has_ids = false;                        // false: made from a rank mask
   // The host learned the counts (Counts::exact); else -1.
   std::int64_t rows_known = -1;
   std::int64_t packed_rows_known = -1;
