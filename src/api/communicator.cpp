@@ -70,7 +70,7 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
   const Prepared prepared = prepare_with_peers(*state, options);
   engine::EngineSpec spec;
   spec.topology = prepared.config.topology;
-  spec.channels = prepared.config.options.channels;
+  spec.page = prepared.config.page;
   spec.arena_bytes = prepared.config.size.arena_bytes;
   spec.deadline_ms = prepared.config.options.deadline_ms;
   spec.workers = prepared.config.options.workers;

@@ -53,7 +53,13 @@ Json limits_record() {
           {"row_bytes_multiple", limits::row_bytes_multiple},
           {"scale_bytes", limits::scale_bytes},
           {"scale_bytes_multiple", limits::scale_bytes_multiple},
-          {"max_tokens", limits::max_tokens}};
+          {"max_tokens", limits::max_tokens},
+          {"alignment", limits::alignment},
+          {"num_sms", limits::num_sms},
+          {"workers", limits::workers},
+          {"deadline_ms", limits::deadline_ms},
+          {"elements", limits::elements},
+          {"arena_bytes", limits::arena_bytes}};
 }
 
 Json versions_record() {

@@ -9,6 +9,30 @@
 
 namespace sluice::core {
 
+// What publish writes at `rank`: the record of this operation, and so many of args.sent behind it.
+SLUICE_HD inline ControlRecord& record_at(const PublishArgs& args, int rank) {
+  return *reinterpret_cast<ControlRecord*>(args.addresses->base[rank] +
+                                           args.page.record_offset(args.channel, args.topology->rank));
+}
+SLUICE_HD inline std::int32_t counts_to_send(const PublishArgs& args) {
+  return args.sent ? args.topology->ranks + (args.expert_counts ? args.topology->experts : 0) : 0;
+}
+
+// A refusal by the caller stands above what this rank's kernels have found since.
+SLUICE_HD inline ControlRecord record_to_send(const PublishArgs& args, std::int64_t operation, std::int64_t now_ns) {
+  ControlRecord record = args.record;
+  record.digest[Field::operation] = operation;
+  record.sent_at_ns = now_ns;
+  if (record.refusal != Refusal::none) return record;
+  if (args.report->fault.problem != IdProblem::none) {
+    record.refusal = Refusal::id;
+    record.fault = args.report->fault;
+  } else if (args.made_by && args.made_by->verdict.outcome != Outcome::go) {
+    record.refusal = Refusal::route;
+  }
+  return record;
+}
+
 // The records of one channel in this rank's own page.
 struct Records {
   const std::byte* page = nullptr;
@@ -86,40 +110,6 @@ SLUICE_HD inline void fill_route(const Records& records, const Topology& topolog
   }
 }
 
-// Rows of expert e that its owner holds: all but the dropped.
-SLUICE_HD inline std::int64_t kept_rows(const RouteTables& route, std::int32_t owner, std::int32_t e) {
-  const std::int64_t room =
-      route.layout == Layout::padded ? route.limit[owner] : route.limit[owner] - route.expert_start[e];
-  const std::int64_t total = route.expert_total[e];
-  return room < 0 ? 0 : (total < room ? total : room);
-}
-
-// Rows that rank r needs room for, padding between experts included (padded: of its fullest expert,
-// named in `expert`).
-SLUICE_HD inline std::int64_t rows_needed(const RouteTables& route, const Topology& topology, int r,
-                                          std::int64_t* expert) {
-  *expert = -1;
-  if (route.layout == Layout::packed) return route.packed_total[r];
-  std::int64_t need = 0;
-  for (int e = topology.first_expert[r]; e < topology.first_expert[r + 1]; ++e) {
-    const std::int64_t total = route.expert_total[e];
-    if (route.layout == Layout::grouped) {
-      need = route.expert_start[e] + align_up(total, route.alignment);
-    } else if (total > need) {
-      need = total;
-      *expert = e;
-    }
-  }
-  return need;
-}
-
-// The same without what was dropped when the route was made: what a later operation on it needs.
-SLUICE_HD inline std::int64_t rows_kept(const RouteTables& route, const Topology& topology, int r) {
-  std::int64_t expert = -1;
-  const std::int64_t need = rows_needed(route, topology, r, &expert);
-  return need < route.limit[r] ? need : route.limit[r];
-}
-
 // The lowest rank whose capacity is less than it needs.
 SLUICE_HD inline void check_room(const Records& records, const Topology& topology, const RouteTables& route,
                                  bool makes_route, Verdict& verdict) {
@@ -171,9 +161,9 @@ SLUICE_HD inline void fill_report(const RouteTables& route, const Topology& topo
 }
 
 // All of agree, by one thread. `args.report` gets the verdict last.
-SLUICE_HD inline void agree(const AgreeArgs& args, const std::byte* own_page) {
-  const Records records{own_page, args.page, args.channel};
+SLUICE_HD inline void agree(const AgreeArgs& args) {
   const Topology& topology = *args.topology;
+  const Records records{args.addresses->base[topology.rank], args.page, args.channel};
   RouteTables route = args.route;
   Placement placement = args.placement;
   Verdict verdict = compare_records(records, topology.ranks);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <sluice/errors.h>
+#include <sluice/limits.h>
 #include <sluice/tensor.h>
 
 namespace sluice::core {
@@ -35,7 +36,7 @@ class ArgumentCheck {
     bool fits = view.dims == static_cast<int>(dims.size());
     std::size_t d = 0;
     for (const std::int64_t n : dims) {
-      fits = fits && view.shape[d] >= 0 && view.shape[d] <= most_elements && (n < 0 || view.shape[d] == n);
+      fits = fits && view.shape[d] >= 0 && view.shape[d] <= limits::elements && (n < 0 || view.shape[d] == n);
       ++d;
     }
     if (!fits) {
@@ -75,14 +76,11 @@ class ArgumentCheck {
     bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
     for (std::size_t d = 0; d < last; ++d) {
       if (view.shape[d] <= 1) continue;
-      aligned = aligned && view.strides[d] >= 0 && view.strides[d] <= most_elements &&
+      aligned = aligned && view.strides[d] >= 0 && view.strides[d] <= limits::elements &&
                 view.strides[d] * size_of(view.dtype) % 16 == 0;
     }
     if (!aligned) refuse(fmt::format("{}: every row must begin at a multiple of 16 bytes", name));
   }
-
-  // So that products of a shape, a stride and a size stay far from 2^63.
-  static constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 
  private:
   template <class View>

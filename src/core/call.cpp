@@ -5,6 +5,7 @@
 #include <sluice/limits.h>
 
 #include "core/argument_check.h"
+#include "core/numbers.h"
 
 namespace sluice::core {
 
@@ -31,10 +32,8 @@ void check_rows(const ArgumentCheck& check, const DispatchArgs& args, DispatchCa
     check.require(!args.scales.given(), "scales are given, but quantise makes its own; give one of them");
     call.out_type = DataType::e4m3;
     check_row_bytes(check, call.hidden, call.hidden, call.out_type);
-    const std::int64_t groups = (call.hidden + 127) / 128;
-    const bool bytes = args.quantise == Quantise::e4m3_power_of_two;
-    call.scale_type = bytes ? DataType::uint8 : DataType::fp32;
-    call.scale_count = bytes ? align_up(groups, 4) : groups;
+    call.scale_type = args.quantise == Quantise::e4m3_power_of_two ? DataType::uint8 : DataType::fp32;
+    call.scale_count = numbers::quantise_scales(call.hidden, args.quantise);
   }
   call.row_bytes = call.hidden * size_of(call.out_type);
 }
@@ -59,9 +58,8 @@ void check_scales(const ArgumentCheck& check, const DispatchArgs& args, Dispatch
 void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const Config& config, DispatchCall& call) {
   const int rank = config.topology.rank;
   const bool padded = args.layout == Layout::padded;
-  // Far more than an arena can hold, far less than what overflows.
   const std::int64_t experts = padded ? std::max(1, config.topology.local_experts(rank)) : 1;
-  const std::int64_t most = (std::int64_t{1} << 46) / (experts * (call.row_bytes + limits::scale_bytes));
+  const std::int64_t most = limits::arena_bytes / (experts * (call.row_bytes + limits::scale_bytes));
   check.between("capacity", args.capacity, 0, most);
   call.most = most_rows(config.options, config.topology, args.layout, call.topk, call.alignment, rank);
   call.capacity = args.capacity;
@@ -171,7 +169,7 @@ DispatchCall check_call(const DispatchArgs& args, const Config& config, const st
   check_routing(args, config, where, call);
   check_rows(check, args, call);
   check_scales(check, args, call);
-  check.between("alignment", args.alignment, 1, 1 << 20);
+  check.between("alignment", args.alignment, 1, limits::alignment);
   call.alignment = args.route.valid() ? args.route.state()->tables.alignment
                    : args.layout == Layout::grouped ? args.alignment : 1;
   if (args.weights.given()) {
@@ -183,7 +181,7 @@ DispatchCall check_call(const DispatchArgs& args, const Config& config, const st
   }
   check_capacity(check, args, config, call);
   check_statistics(check, args.expert_load, args.waited, config.topology);
-  check.between("num_sms", args.num_sms, 0, 1024);
+  check.between("num_sms", args.num_sms, 0, limits::num_sms);
   call.checks = args.checks == Checks::by_default ? config.options.checks == Checks::on : args.checks == Checks::on;
   fill_digest(args, call);
   return call;
@@ -247,7 +245,7 @@ CombineCall check_call(const CombineArgs& args, const Config& config, const std:
     check.rows("output", args.output);
   }
   check_statistics(check, {}, args.waited, config.topology);
-  check.between("num_sms", args.num_sms, 0, 1024);
+  check.between("num_sms", args.num_sms, 0, limits::num_sms);
   call.weights = args.weights.given();
   call.values = args.values.given();
   Digest& digest = call.digest;

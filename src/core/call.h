@@ -33,6 +33,7 @@ struct DispatchCall {
   bool checks = false;
   bool weights = false;
   Digest digest;
+  bool makes_route() const { return routing != Routing::route; }
 };
 
 struct CombineCall {

@@ -78,7 +78,6 @@ PublishArgs CommunicatorState::publish_args(int channel, const std::shared_ptr<R
   publish.page = window.page;
   publish.channel = channel;
   publish.record.digest = digest;
-  publish.operations = reinterpret_cast<std::int64_t*>(window.base + window.page.counter_offset(channel));
   publish.report = report.get();
   return publish;
 }
@@ -160,7 +159,7 @@ CombineResult CommunicatorState::combine(const CombineArgs& args) {
 TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype) {
   const std::string call = fmt::format("allocate on rank {} of {}", config_.topology.rank, config_.topology.ranks);
   const ArgumentCheck check(call, config_.topology.rank);
-  check.between("rows", rows, 0, std::int64_t{1} << 40);
+  check.between("rows", rows, 0, limits::elements);
   check.between("row_bytes", row_bytes, 1, limits::row_bytes);
   if (row_bytes % limits::row_bytes_multiple != 0) {
     check.refuse(fmt::format("row_bytes = {} is not a multiple of {}", row_bytes, limits::row_bytes_multiple));

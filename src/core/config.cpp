@@ -9,47 +9,29 @@
 #include <sluice/limits.h>
 #include <sluice/version.h>
 
-#include "core/record.h"
+#include "core/argument_check.h"
+#include "core/numbers.h"
 #include "core/route_state.h"
 
 namespace sluice::core {
 
 namespace {
 
-class Checker {
- public:
-  explicit Checker(int rank) : rank_(rank) {}
-
-  void between(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) const {
-    if (value >= low && value <= high) return;
-    throw ArgumentError(fmt::format("communicator on rank {}: {} = {} is outside {} to {}", rank_, name, value, low, high),
-                        rank_);
-  }
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw ArgumentError(fmt::format("communicator on rank {}: {}", rank_, what), rank_);
-  }
-
- private:
-  int rank_;
-};
-
-void check_limits(const CommunicatorOptions& o, int ranks, const Checker& check) {
+void check_limits(const CommunicatorOptions& o, int ranks, const ArgumentCheck& check) {
   check.between("ranks", ranks, 1, limits::ranks_per_node);
   check.between("max_tokens", o.max_tokens, 0, limits::max_tokens);
   check.between("experts", o.experts, 1, limits::experts);
   check.between("topk", o.topk, 0, limits::topk);
   check.between("channels", o.channels, 1, limits::channels);
-  check.between("deadline_ms", o.deadline_ms, 0, 1 << 30);
-  check.between("alignment", o.alignment, 1, 1 << 20);
-  check.between("layout", static_cast<std::int64_t>(o.layout), 0, static_cast<std::int64_t>(Layout::padded));
-  check.between("dtype", static_cast<std::int64_t>(o.dtype), 0, static_cast<std::int64_t>(DataType::int64));
-  check.between("checks", static_cast<std::int64_t>(o.checks), 0, static_cast<std::int64_t>(Checks::off));
+  check.between("deadline_ms", o.deadline_ms, 0, limits::deadline_ms);
+  check.between("alignment", o.alignment, 1, limits::alignment);
+  check.choice("layout", o.layout, Layout::padded);
+  check.choice("dtype", o.dtype, DataType::int64);
+  check.choice("checks", o.checks, Checks::off);
   check.between("hidden", o.hidden, 1, limits::row_bytes);
-  // Far more than an arena can hold, far less than what overflows.
-  const std::int64_t per_row = (o.layout == Layout::padded ? o.experts : 1) * limits::row_bytes;
-  check.between("capacity", o.capacity, 0, (std::int64_t{1} << 56) / per_row);
-  check.between("arena_bytes", o.arena_bytes, 0, std::int64_t{1} << 46);
-  check.between("workers", o.workers, 0, 1024);
+  check.between("capacity", o.capacity, 0, limits::elements / (o.layout == Layout::padded ? o.experts : 1));
+  check.between("arena_bytes", o.arena_bytes, 0, limits::arena_bytes);
+  check.between("workers", o.workers, 0, limits::workers);
   const std::int64_t row_bytes = o.hidden * size_of(o.dtype);
   if (row_bytes % limits::row_bytes_multiple != 0 || row_bytes > limits::row_bytes) {
     check.refuse(fmt::format("rows of hidden = {} elements of {} have {} bytes, which is not a multiple of {} up to {}",
@@ -57,7 +39,7 @@ void check_limits(const CommunicatorOptions& o, int ranks, const Checker& check)
   }
 }
 
-Topology split_experts(const CommunicatorOptions& o, int rank, int ranks, const Checker& check) {
+Topology split_experts(const CommunicatorOptions& o, int rank, int ranks, const ArgumentCheck& check) {
   Topology topology;
   topology.rank = rank;
   topology.ranks = ranks;
@@ -89,7 +71,7 @@ std::int64_t small_output_bytes(const CommunicatorOptions& o, const Topology& t,
 
 // The arena holds, per channel, what one dispatch and its combine need at once, twice where the next
 // dispatch may start before the combine has ended.
-std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& t) {
+std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& t, const ArgumentCheck& check) {
   int local = 1;
   for (int r = 0; r < t.ranks; ++r) local = std::max(local, t.local_experts(r));
   Topology fullest = t;
@@ -97,10 +79,9 @@ std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& 
   std::int64_t rows = o.capacity;
   if (rows == 0) rows = most_rows(o, fullest, o.layout, o.topk, o.alignment, t.ranks - 1);
   if (o.layout == Layout::padded) rows *= local;
-  if (static_cast<double>(rows) * static_cast<double>(o.hidden * size_of(o.dtype)) * o.channels > 0x1p46) {
-    throw ArgumentError(fmt::format("communicator on rank {}: {} rows of {} bytes on {} channels are more than any arena "
-                                    "holds; lower max_tokens, or give a capacity", t.rank, rows, o.hidden * size_of(o.dtype),
-                                    o.channels), t.rank);
+  if (static_cast<double>(rows) * static_cast<double>(o.hidden * size_of(o.dtype)) * o.channels > static_cast<double>(limits::arena_bytes)) {
+    check.refuse(fmt::format("{} rows of {} bytes on {} channels are more than any arena holds; lower max_tokens, or give a "
+                             "capacity", rows, o.hidden * size_of(o.dtype), o.channels));
   }
   const std::int64_t row_bytes = o.hidden * size_of(o.dtype);
   const std::int64_t packed = o.layout == Layout::packed ? rows : t.ranks * o.max_tokens;
@@ -112,7 +93,7 @@ std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& 
   tables.packed_limit = packed;
   Slices route;
   lay_out(route, tables, t.experts);
-  const std::int64_t groups = (o.hidden + 127) / 128;
+  const std::int64_t groups = numbers::quantise_groups(o.hidden);
   const std::int64_t c = o.channels;
   std::vector<SizeTerm> terms;
   terms.push_back({"dispatch results: rows", 2 * c * rows * row_bytes});
@@ -139,23 +120,23 @@ std::int64_t most_rows(const CommunicatorOptions& options, const Topology& topol
 }
 
 Config resolve(const CommunicatorOptions& options, int rank, int ranks, std::int64_t engine_bytes) {
-  const Checker check(rank);
+  const ArgumentCheck check(fmt::format("communicator on rank {}", rank), rank);
   check_limits(options, ranks, check);
-  Config config{options, split_experts(options, rank, ranks, check), {}};
-  const PageLayout page{engine_bytes, record_bytes(ranks, options.experts), ranks, options.channels};
+  Config config{options, split_experts(options, rank, ranks, check),
+                page_layout(engine_bytes, ranks, options.experts, options.channels), {}};
   auto& terms = config.size.terms;
-  terms.push_back({"control page", align_up(page.bytes(), 4096)});
+  terms.push_back({"control page", config.page.arena_offset()});
   std::int64_t arena = options.arena_bytes;
-  if (arena > 0) terms.push_back({"arena as asked", align_up(arena, 4096)});
+  if (arena > 0) terms.push_back({"arena as asked", align_up(arena, memory_page)});
   else {
-    for (const SizeTerm& term : arena_terms(options, config.topology)) {
+    for (const SizeTerm& term : arena_terms(options, config.topology, check)) {
       arena += term.bytes;
       terms.push_back(term);
     }
-    terms.push_back({"rounding to pages", align_up(arena, 4096) - arena});
+    terms.push_back({"rounding to pages", align_up(arena, memory_page) - arena});
   }
-  config.size.arena_bytes = align_up(arena, 4096);
-  config.size.window_bytes = terms.front().bytes + config.size.arena_bytes;
+  config.size.arena_bytes = align_up(arena, memory_page);
+  config.size.window_bytes = config.page.arena_offset() + config.size.arena_bytes;
   config.options.arena_bytes = config.size.arena_bytes;
   return config;
 }

@@ -8,13 +8,14 @@
 #include <sluice/communicator.h>
 #include <sluice/options.h>
 
-#include "core/place.h"
+#include "core/record.h"
 
 namespace sluice::core {
 
 struct Config {
   CommunicatorOptions options;  // engine named, arena_bytes and checks resolved
   Topology topology;
+  PageLayout page;
   WindowSize size;
 };
 

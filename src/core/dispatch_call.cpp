@@ -13,7 +13,6 @@ struct CommunicatorState::DispatchBlocks {
   std::shared_ptr<Report> report;
   std::shared_ptr<engine::LaneEvent> ready;
   std::shared_ptr<RouteState> route;
-  bool makes_route = false;
   std::shared_ptr<HeldBlock> rows, scales, outputs, temporary;
   std::int64_t capacity = 0;    // rows (padded: per expert)
   std::int64_t total_rows = 0;  // of the result
@@ -28,10 +27,10 @@ struct CommunicatorState::DispatchBlocks {
 
 namespace {
 
-std::int64_t scale_elements(const DispatchCall& call, ScaleLayout layout, std::int64_t rows) {
-  if (layout == ScaleLayout::row) return rows * call.scale_count;
+// Scales from one column to the next in column layout.
+std::int64_t scale_ld(const DispatchCall& call, std::int64_t rows) {
   const std::int64_t size = size_of(call.scale_type);
-  return align_up(rows * size, 16) / size * call.scale_count;
+  return align_up(rows * size, 16) / size;
 }
 
 void lay_out(Slices& slices, DispatchOutputs& out, const DispatchCall& call, Layout layout, const Topology& topology,
@@ -80,13 +79,12 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   const std::int64_t local = topology.local_experts(topology.rank);
   const std::int64_t per_row = args.layout == Layout::padded ? local : 1;
   const std::int64_t scale_size = size_of(call.scale_type);
-  const bool takes_gap = call.capacity == 0 && args.counts == Counts::exact && !args.route.valid();
+  const bool takes_gap = call.capacity == 0 && args.counts == Counts::exact && call.makes_route();
   const std::int64_t most = takes_gap ? call.most : call.capacity;
   b.report = engine_->make_report();
   b.ready = engine_->make_event();
-  b.makes_route = !args.route.valid();
   const std::int64_t packed_limit = args.layout == Layout::packed ? most : topology.ranks * config_.options.max_tokens;
-  b.route = b.makes_route ? make_route(args, call, number, packed_limit) : args.route.state();
+  b.route = call.makes_route() ? make_route(args, call, number, packed_limit) : args.route.state();
   Slices measure;
   lay_out(measure, b.out, call, args.layout, topology, most * per_row);
   b.outputs = memory_->allocate(measure.bytes(), Owner::result, Arena::End::high);
@@ -103,7 +101,8 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   lay_out_temporary(temporary);
 
   const auto scale_bytes = [&](std::int64_t rows) {
-    return align_up(scale_elements(call, args.scale_layout, rows * per_row) * scale_size, Arena::unit);
+    const std::int64_t columns = args.scale_layout == ScaleLayout::row ? rows * per_row : scale_ld(call, rows * per_row);
+    return align_up(columns * call.scale_count * scale_size, Arena::unit);
   };
   const bool own_scales = args.output.given() && call.scale_count > 0;
   if (own_scales) b.scales = memory_->allocate(scale_bytes(most), Owner::result, Arena::End::low);
@@ -122,10 +121,10 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   if (!b.scales) b.scales = b.rows;
   b.scale_bytes = own_scales ? 0 : scale_bytes(b.capacity);
   b.scale_data = call.scale_count > 0 ? b.scales->data() : nullptr;
-  b.scale_ld = args.scale_layout == ScaleLayout::column ? align_up(b.total_rows * scale_size, 16) / scale_size : 0;
+  b.scale_ld = args.scale_layout == ScaleLayout::column ? scale_ld(call, b.total_rows) : 0;
   b.landed = b.rows->data() + b.scale_bytes;
   b.out.capacity = b.capacity;
-  if (b.makes_route) {
+  if (call.makes_route()) {
     b.route->capacity = b.capacity;
     b.route->made_by = b.report;
     b.route->made = b.ready;
@@ -136,46 +135,45 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
 DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b) {
   const engine::WindowView& window = engine_->window();
   const RouteTables& tables = b.route->tables;
-  const std::int64_t scale_size = size_of(call.scale_type);
+  const ScaleShape scale_shape{call.scale_count, size_of(call.scale_type), args.scale_layout};
   DispatchParts parts;
   parts.plan = {.topology = window.topology, .route = tables, .ids = args.expert_ids.data,
                 .ids_are_64_bit = args.expert_ids.dtype == DataType::int64,
-                .rank_mask = args.rank_mask.as<std::uint8_t>(), .checks = call.checks, .clear_only = !b.makes_route,
+                .rank_mask = args.rank_mask.as<std::uint8_t>(), .checks = call.checks, .makes_route = call.makes_route(),
                 .outputs = b.out, .report = b.report.get()};
   parts.plan.outputs.capacity = b.capacity;
   if (call.routing != Routing::rank_mask) parts.plan.rank_mask = nullptr;
   parts.publish = publish_args(args.channel, b.report, call.digest);
-  parts.publish.sent = b.makes_route ? tables.sent : nullptr;
+  parts.publish.sent = call.makes_route() ? tables.sent : nullptr;
   parts.publish.expert_counts = call.topk > 0;
-  parts.publish.made_by = b.makes_route ? nullptr : b.route->made_by.get();
+  parts.publish.made_by = call.makes_route() ? nullptr : b.route->made_by.get();
   ControlRecord& record = parts.publish.record;
   record.rows = memory_->place_of(b.landed);
   record.scales = memory_->place_of(b.scale_data);
-  record.ids = memory_->place_of(b.makes_route ? tables.local_ids : nullptr);
+  record.ids = memory_->place_of(call.makes_route() ? tables.local_ids : nullptr);
   record.weights = memory_->place_of(call.weights ? b.arrived_weights : nullptr);
   record.scale_stride = b.scale_ld;
   record.capacity = b.capacity;
   parts.agree = agree_args(OperationKind::dispatch, args.channel, b.report);
   parts.agree.route = tables;
   parts.agree.placement = b.placement;
-  parts.agree.makes_route = b.makes_route;
+  parts.agree.makes_route = call.makes_route();
   parts.agree.drop = args.on_overflow == OnOverflow::drop;
   parts.move = {.topology = window.topology, .addresses = window.addresses, .route = tables, .placement = b.placement,
                 .rows = args.rows.as<std::byte>(), .row_stride = call.row_stride, .row_bytes = call.row_bytes,
                 .elements = call.hidden, .dtype = call.in_type, .quantise = args.quantise,
                 .scales = args.scales.as<std::byte>(), .scale_row_stride = call.scale_row_stride,
-                .scale_stride = call.scale_stride, .scale_count = call.scale_count, .scale_size = scale_size,
-                .scale_layout = args.scale_layout, .weights = call.weights ? args.weights.as<float>() : nullptr,
-                .send_ids = b.makes_route && call.topk > 0, .report = b.report.get()};
+                .scale_stride = call.scale_stride, .scale_shape = scale_shape,
+                .weights = call.weights ? args.weights.as<float>() : nullptr,
+                .makes_route = call.makes_route(), .report = b.report.get()};
   const bool output = args.output.given(), padded = args.layout == Layout::padded;
   const auto stride = [&](std::size_t d) { return args.output.strides[d] * size_of(call.out_type); };
   parts.finish = {.topology = window.topology, .route = tables, .placement = b.placement, .outputs = b.out,
-                  .makes_route = b.makes_route, .landed = b.landed,
+                  .makes_route = call.makes_route(), .landed = b.landed,
                   .rows = output ? args.output.as<std::byte>() : b.landed, .row_bytes = call.row_bytes,
                   .row_stride = output ? stride(padded ? 1 : 0) : call.row_bytes,
                   .expert_stride = output ? stride(0) : b.capacity * call.row_bytes, .scales = b.scale_data,
-                  .scale_count = call.scale_count, .scale_size = scale_size, .scale_ld = b.scale_ld,
-                  .scale_layout = args.scale_layout, .zero_padding = args.zero_padding,
+                  .scale_shape = scale_shape, .scale_ld = b.scale_ld, .zero_padding = args.zero_padding,
                   .exact = args.counts == Counts::exact, .arrived_weights = call.weights ? b.arrived_weights : nullptr,
                   .expert_load = args.expert_load.as<std::int32_t>(), .waited = args.waited.as<std::int64_t>(),
                   .report = b.report.get()};
@@ -234,7 +232,7 @@ void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCal
     const std::int64_t local = config_.topology.local_experts(config_.topology.rank);
     result.host.per_expert.assign(report.per_expert, report.per_expert + local);
   }
-  if (b.makes_route) {
+  if (call.makes_route()) {
     b.route->packed_rows_known = report.packed_rows;
     if (args.layout != Layout::padded) b.route->rows_known = report.rows;
   }
@@ -265,10 +263,10 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), true});
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
   for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
-    if (blocks.makes_route || block != blocks.route->block) depend_on(common, *block);
+    if (call.makes_route() || block != blocks.route->block) depend_on(common, *block);
     block->used_until(blocks.ready);
   }
-  if (!blocks.makes_route) {
+  if (!call.makes_route()) {
     common.keep.push_back(blocks.route->made_by);
     if (blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
   }
@@ -283,7 +281,7 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   engine_->lane(args.channel).submit(dispatch_script(std::move(parts)));
   if (!counts) {
     auto& checking = channels_[static_cast<std::size_t>(args.channel)]->checking;
-    if (call.checks && blocks.makes_route) checking.push_back(result.ready.state());
+    if (call.checks && call.makes_route()) checking.push_back(result.ready.state());
     return result;
   }
   EventState(counts, blocks.report, context(OperationKind::dispatch, args.channel)).wait(std::chrono::milliseconds(-1));

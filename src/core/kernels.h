@@ -15,6 +15,9 @@
 
 namespace sluice::core {
 
+// `makes_route` in what follows: this is a dispatch with new decisions, which fills the tables of `route`;
+// else they stand, and are only read.
+
 // What the caller of dispatch sees besides rows and scales. Null where not given.
 struct DispatchOutputs {
   std::int64_t capacity = 0;             // rows (padded: per expert)
@@ -31,7 +34,7 @@ struct DispatchOutputs {
 
 // Local, before anything is said to a peer: fills expert_of, send_index, slot_index and sent of the
 // route, notes the first illegal id in report->fault when `checks`, and clears the outputs (counts 0,
-// ids -1, weights 0). With a reused route (`clear_only`) it only clears.
+// ids -1, weights 0). With a reused route it only clears.
 struct PlanArgs {
   const Topology* topology = nullptr;
   RouteTables route;
@@ -39,7 +42,7 @@ struct PlanArgs {
   bool ids_are_64_bit = false;
   const std::uint8_t* rank_mask = nullptr;
   bool checks = false;
-  bool clear_only = false;
+  bool makes_route = false;
   DispatchOutputs outputs;
   Report* report = nullptr;
 };
@@ -54,7 +57,6 @@ struct PublishArgs {
   ControlRecord record;
   const std::int32_t* sent = nullptr;  // [R + E], or null: no counts
   bool expert_counts = false;
-  std::int64_t* operations = nullptr;  // the channel's counter in this engine's memory
   const Report* made_by = nullptr;     // of the dispatch whose route is used; refused unless it went
   Report* report = nullptr;
 };
@@ -68,10 +70,22 @@ struct AgreeArgs {
   std::int32_t channel = 0;
   RouteTables route;
   Placement placement;
-  bool makes_route = false;   // a dispatch with new decisions: fill the route's tables
+  bool makes_route = false;
   bool drop = false;          // OnOverflow::drop
   OperationKind kind = OperationKind::none;
   Report* report = nullptr;
+};
+
+// The scales of rows, and how they lie at the destination.
+struct ScaleShape {
+  std::int64_t count = 0;  // S, of one row; 0: there are none
+  std::int64_t size = 0;   // bytes of one
+  ScaleLayout layout = ScaleLayout::row;
+
+  // Bytes from the first scale to scale s of `row`. `ld`: scales from one column to the next, if they lie so.
+  SLUICE_HD std::int64_t offset(std::int64_t row, std::int64_t s, std::int64_t ld) const {
+    return (layout == ScaleLayout::row ? row * count + s : s * ld + row) * size;
+  }
 };
 
 // Sends rows, scales, local ids and weights to their final place at every destination.
@@ -89,11 +103,9 @@ struct MoveArgs {
   const std::byte* scales = nullptr;    // the caller's
   std::int64_t scale_row_stride = 0;    // bytes
   std::int64_t scale_stride = 0;        // bytes between scales of a row
-  std::int64_t scale_count = 0;         // S
-  std::int64_t scale_size = 0;          // bytes of one
-  ScaleLayout scale_layout = ScaleLayout::row;
+  ScaleShape scale_shape;
   const float* weights = nullptr;       // [T, K]
-  bool send_ids = false;                // of a route made here
+  bool makes_route = false;             // then local ids go with the rows
   const Report* report = nullptr;
 };
 
@@ -110,10 +122,8 @@ struct FinishArgs {
   std::int64_t row_stride = 0;          // of `rows`, bytes
   std::int64_t expert_stride = 0;       // of `rows` in padded layout, bytes
   std::byte* scales = nullptr;
-  std::int64_t scale_count = 0;
-  std::int64_t scale_size = 0;
+  ScaleShape scale_shape;
   std::int64_t scale_ld = 0;            // column layout
-  ScaleLayout scale_layout = ScaleLayout::row;
   bool zero_padding = false;
   bool exact = false;                   // the host takes rows beyond the count back: pad none of them
   const float* arrived_weights = nullptr;  // [P, K], null: none were sent
@@ -163,9 +173,7 @@ struct ReduceArgs {
 };
 
 // No work: the tail of an operation that was stopped or only checks.
-struct SealArgs {
-  Report* report = nullptr;
-};
+struct SealArgs {};
 
 using KernelArgs =
     std::variant<PlanArgs, PublishArgs, AgreeArgs, MoveArgs, FinishArgs, GatherArgs, ReduceArgs, SealArgs>;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <sluice/options.h>
 #include <sluice/tensor.h>
 
 #include "core/host_device.h"
@@ -197,6 +198,12 @@ struct Number<DataType::e5m2> {
 inline constexpr int quantise_group = 128;
 inline constexpr float smallest_largest = 1e-4f;
 
+// Groups of a row of n elements, and the scales that travel with it: exponent bytes are padded with zeros.
+SLUICE_HD constexpr std::int64_t quantise_groups(std::int64_t n) { return (n + quantise_group - 1) / quantise_group; }
+SLUICE_HD constexpr std::int64_t quantise_scales(std::int64_t n, Quantise form) {
+  return form == Quantise::e4m3_power_of_two ? (quantise_groups(n) + 3) / 4 * 4 : quantise_groups(n);
+}
+
 SLUICE_HD inline float larger_finite(float a, float x) {
   const std::uint32_t magnitude = bits_of(x) & 0x7fff'ffffu;
   if (magnitude >= fp32_infinity || magnitude <= bits_of(a)) return a;
@@ -217,6 +224,7 @@ SLUICE_HD inline std::uint8_t quantise_exponent(float a) {
   return static_cast<std::uint8_t>((bits >> 23) + ((bits & 0x007f'ffffu) != 0 ? 1u : 0u));
 }
 SLUICE_HD inline float scale_of_exponent(std::uint8_t exponent) { return float_of_bits(std::uint32_t{exponent} << 23); }
+SLUICE_HD inline float factor_of_exponent(std::uint8_t exponent) { return quotient(1.0f, scale_of_exponent(exponent)); }
 SLUICE_HD inline std::uint8_t quantise_by_scale(float x, float scale) { return e4m3_of_float(quotient(x, scale)); }
 
 }  // namespace sluice::numbers

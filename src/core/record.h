@@ -63,8 +63,10 @@ SLUICE_HD inline const std::int32_t* counts_per_rank(const ControlRecord* record
   return reinterpret_cast<const std::int32_t*>(record + 1);
 }
 
-// The control page: first the engine's flags, then the records [channel][source], then one operation
-// counter per channel.
+inline constexpr std::int64_t memory_page = 4096;
+
+// The window of a rank: the control page (first the engine's flags, then the records [channel][source]),
+// then, on a page of memory of its own, the arena.
 struct PageLayout {
   std::int64_t engine_bytes = 0;
   std::int64_t record_bytes = 0;
@@ -74,14 +76,14 @@ struct PageLayout {
   SLUICE_HD std::int64_t record_offset(int channel, int source) const {
     return engine_bytes + (static_cast<std::int64_t>(channel) * ranks + source) * record_bytes;
   }
-  SLUICE_HD std::int64_t counter_offset(int channel) const {
-    return record_offset(channels, 0) + channel * static_cast<std::int64_t>(sizeof(std::int64_t));
-  }
-  SLUICE_HD std::int64_t bytes() const { return counter_offset(channels); }
+  SLUICE_HD std::int64_t bytes() const { return record_offset(channels, 0); }
+  SLUICE_HD std::int64_t arena_offset() const { return align_up(bytes(), memory_page); }
 };
 
-inline std::int64_t record_bytes(int ranks, int experts) {
-  return align_up(static_cast<std::int64_t>(sizeof(ControlRecord)) + 4LL * (ranks + experts), 64);
+inline PageLayout page_layout(std::int64_t engine_bytes, int ranks, int experts, int channels) {
+  const std::int64_t counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * (ranks + experts);
+  const std::int64_t record = align_up(static_cast<std::int64_t>(sizeof(ControlRecord)) + counts, 64);
+  return {align_up(engine_bytes, 64), record, ranks, channels};
 }
 
 enum class Outcome : std::uint32_t { pending, go, refused, differs, no_room };

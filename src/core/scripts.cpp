@@ -76,7 +76,7 @@ std::unique_ptr<Script> combine_script(CombineParts parts) {
   script.run(parts.reduce, Stamp::close_sent, consume_open_then_close);
   script.record(std::move(parts.ready));
   script.await(Stage::close, Stamp::close_seen);
-  script.run(SealArgs{parts.common.report.get()}, Stamp::end);
+  script.run(SealArgs{}, Stamp::end);
   script.record(std::move(parts.inputs_free));
   return script.take();
 }
@@ -84,7 +84,7 @@ std::unique_ptr<Script> combine_script(CombineParts parts) {
 std::unique_ptr<Script> refusal_script(RefusalParts parts) {
   Builder script(parts.kind, parts.common);
   script.open(parts.publish, parts.agree);
-  script.run(SealArgs{parts.common.report.get()}, Stamp::close_sent, consume_open_then_close);
+  script.run(SealArgs{}, Stamp::close_sent, consume_open_then_close);
   return script.take();
 }
 

@@ -65,7 +65,7 @@ class Engine {
 // What an engine is made from.
 struct EngineSpec {
   core::Topology topology;
-  int channels = 1;
+  core::PageLayout page;  // made with the engine's flag bytes
   std::int64_t arena_bytes = 0;
   int deadline_ms = 0;
   int workers = 0;

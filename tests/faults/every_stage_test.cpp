@@ -50,6 +50,7 @@ class Rank {
     const core::Config config = core::resolve(options, rank, ranks, cpu::flag_bytes(1));
     engine::EngineSpec spec;
     spec.topology = config.topology;
+    spec.page = config.page;
     spec.arena_bytes = config.size.arena_bytes;
     spec.deadline_ms = c.deadline_ms;
     Plan plan;

@@ -116,7 +116,6 @@ void Footprints::add_kernel(Step& step, const StepLane& lane, int number, const 
   } else if (const auto* const publish = std::get_if<core::PublishArgs>(&kernel)) {
     add(step.touches, publish->sent, 8 * ranks, false);
     add(step.touches, publish->made_by, sizeof(core::Report), false);
-    add(step.touches, publish->operations, 8, true);
     for (int r = 0; r < ranks; ++r) {
       add(r == me ? step.touches : step.sends,
           world_.window(r).base + world_.page().record_offset(lane.channel(), me), world_.page().record_bytes,

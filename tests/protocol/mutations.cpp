@@ -45,7 +45,7 @@ void drop(Script& script, Stage stage) {
 // The tail of the kernel goes first, as a step of its own.
 void tail_before(Script& script, At kernel) {
   if (kernel == script.steps.end()) return;
-  Run seal{core::SealArgs{script.report}, std::get<Run>(*kernel).tail, core::Stamp::none, 0, false};
+  Run seal{core::SealArgs{}, std::get<Run>(*kernel).tail, core::Stamp::none, 0, false};
   std::get<Run>(*kernel).tail = {};
   script.steps.insert(kernel, Step(seal));
 }

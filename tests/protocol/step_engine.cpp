@@ -35,8 +35,7 @@ void StepEvent::happen(State state) const { world_->machine().set(state_, static
 StepWorld::StepWorld(const WorldShape& shape, Mutation mutation)
     : shape_(shape),
       mutation_(std::move(mutation)),
-      page_{engine_bytes(shape.channels), core::record_bytes(shape.ranks, shape.experts), shape.ranks,
-            shape.channels},
+      page_(core::page_layout(engine_bytes(shape.channels), shape.ranks, shape.experts, shape.channels)),
       machine_(
           static_cast<std::size_t>(shape.ranks * (arena_offset() + shape.arena_bytes)) + shape.spare_bytes,
           shape.ranks * shape.channels) {

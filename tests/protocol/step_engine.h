@@ -102,8 +102,8 @@ class StepLane final : public engine::Lane {
   void give_up(const core::Status& status);
   void run(const core::Run& run, core::Report& report);
   void finish(core::Tail tail);
-  void run_with_remote_stores(const core::Run& run, bool fenced);
-  void run_with_late_stores(const core::Run& run);
+  void run_with_remote_stores(const core::Run& run, std::int64_t number, bool fenced);
+  void run_with_late_stores(const core::Run& run, std::int64_t number);
   void push_differences(int r, std::uint32_t key, bool fenced);
   void depend(const core::Depend& depend);
 

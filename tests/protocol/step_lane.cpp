@@ -157,9 +157,9 @@ void StepLane::depend(const core::Depend& dependency) {
 
 namespace {
 
-void run_here(const core::Run& run, const std::byte* page) {
+void run_here(const core::Run& run, std::int64_t operation) {
   cpu::TeamOfOne team;
-  cpu::KernelContext context{team, 1, page, 0};
+  cpu::KernelContext context{team, 1, operation, 0};
   std::visit([&](const auto& kernel) { cpu::run_kernel(kernel, context); }, run.kernel);
 }
 
@@ -180,13 +180,15 @@ void StepLane::run(const core::Run& run, core::Report& report) {
   if (well || run.always) {
     const bool publishes = std::holds_alternative<core::PublishArgs>(run.kernel);
     const bool moves = std::holds_alternative<core::MoveArgs>(run.kernel);
+    // The second time in one script (a mutation) it is the next operation's record that goes out.
+    const std::int64_t number = operation() + (publishes && report.operation != 0 ? 1 : 0);
     if (publishes || moves) {
-      run_with_remote_stores(run, !moves || !world_.mutation().unfenced_rows);
+      run_with_remote_stores(run, number, !moves || !world_.mutation().unfenced_rows);
     } else if (std::holds_alternative<core::GatherArgs>(run.kernel)) {
-      run_with_late_stores(run);
+      run_with_late_stores(run, number);
     } else {
       machine.lay(process_);
-      run_here(run, world_.window(rank_).base);
+      run_here(run, number);
       clear_padding(report);
       machine.lift();
     }
@@ -216,7 +218,7 @@ void StepLane::finish(core::Tail tail) {
 
 // The peers' windows are scrambled for the time of the kernel, so that a store is found even when it
 // changes nothing.
-void StepLane::run_with_remote_stores(const core::Run& run, bool fenced) {
+void StepLane::run_with_remote_stores(const core::Run& run, std::int64_t number, bool fenced) {
   const auto scramble_peers = [&] {
     for (int r = 0; r < ranks(); ++r) {
       if (r == rank_) continue;
@@ -225,7 +227,7 @@ void StepLane::run_with_remote_stores(const core::Run& run, bool fenced) {
     }
   };
   scramble_peers();
-  run_here(run, world_.window(rank_).base);
+  run_here(run, number);
   scramble_peers();
   for (int r = 0; r < ranks(); ++r) {
     if (r != rank_) push_differences(r, scramble, fenced);
@@ -233,9 +235,9 @@ void StepLane::run_with_remote_stores(const core::Run& run, bool fenced) {
 }
 
 // What peers read of this rank's own memory becomes visible late as well.
-void StepLane::run_with_late_stores(const core::Run& run) {
+void StepLane::run_with_late_stores(const core::Run& run, std::int64_t number) {
   world_.machine().lay(process_);
-  run_here(run, world_.window(rank_).base);
+  run_here(run, number);
   world_.machine().lift();
   push_differences(rank_, 0, true);
 }

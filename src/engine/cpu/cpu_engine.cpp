@@ -45,19 +45,19 @@ class CpuEngine final : public engine::Engine {
       : spec_(spec), group_(std::move(group)),
         team_(spec.workers > 0 ? spec.workers : std::max(1, cores_of_process() / spec.topology.ranks)) {
     const int ranks = spec_.topology.ranks, rank = spec_.topology.rank;
-    core::PageLayout page{flag_bytes(spec.channels), core::record_bytes(ranks, spec.topology.experts), ranks, spec.channels};
-    view_.page = page;
-    view_.arena_offset = core::align_up(page.bytes(), 4096);
+    const int channels = spec_.page.channels;
+    view_.page = spec_.page;
+    view_.arena_offset = spec_.page.arena_offset();
     view_.arena_bytes = spec.arena_bytes;
     windows_ = std::make_unique<Windows>(*group_, view_.arena_offset + spec.arena_bytes);
-    for (int c = 0; c < spec.channels; ++c) (new (flags_of(rank, c)) SharedFlags)->initialise(rank, ranks);
+    for (int c = 0; c < channels; ++c) (new (flags_of(rank, c)) SharedFlags)->initialise(rank, ranks);
     windows_->connect(*group_);
     for (int r = 0; r < ranks; ++r) addresses_.base[r] = windows_->of(r);
     view_.base = windows_->of(rank);
     view_.addresses = &addresses_;
     view_.topology = &spec_.topology;
     view_.keep = windows_->own();
-    for (int c = 0; c < spec.channels; ++c) lanes_.push_back(make_lane(c));
+    for (int c = 0; c < channels; ++c) lanes_.push_back(make_lane(c));
     watch_ = group_->watch([this](int peer) {
       for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
     });
@@ -109,7 +109,6 @@ class CpuEngine final : public engine::Engine {
     parts.flags = std::make_unique<ChannelFlags>(spec_.topology.rank, spec_.topology.ranks, std::move(all));
     parts.flags->set_deadline_ns(spec_.deadline_ms * std::int64_t{1'000'000});
     parts.team = &team_;
-    parts.own_page = windows_->of(spec_.topology.rank);
     parts.spin_ns = spin_ns(cores_of_process(), spec_.topology.ranks);
     return std::make_shared<CpuLane>(std::move(parts));
   }
@@ -126,7 +125,7 @@ class CpuEngine final : public engine::Engine {
 
 }  // namespace
 
-std::int64_t flag_bytes(int channels) { return core::align_up(channels * std::int64_t{sizeof(SharedFlags)}, 64); }
+std::int64_t flag_bytes(int channels) { return channels * std::int64_t{sizeof(SharedFlags)}; }
 
 std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group) {
   const int rank = spec.topology.rank;

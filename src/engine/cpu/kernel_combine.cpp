@@ -1,8 +1,7 @@
-#include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "core/agree.h"
+#include "core/routing.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/rows.h"
 
@@ -21,19 +20,14 @@ class LocalSum {
   explicit LocalSum(const GatherArgs& args) : args_(args), route_(args.route) {}
 
   void packed_row(std::int64_t n) {
-    std::array<std::pair<std::int32_t, std::int64_t>, limits::topk> slots;
-    int count = 0;
-    for (int k = 0; k < route_.topk; ++k) {
-      const std::int64_t row = route_.row_of[n * route_.topk + k];
-      if (row >= 0) slots[static_cast<std::size_t>(count++)] = {route_.local_ids[n * route_.topk + k], row};
-    }
-    std::sort(slots.begin(), slots.begin() + count);
+    std::array<std::int32_t, limits::topk> slots;
     std::array<const void*, limits::topk> rows;
     std::array<float, limits::topk> weights;
-    for (int i = 0; i < count; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      rows[at] = row_at(slots[at].second);
-      if (args_.weights) weights[at] = args_.weights[slots[at].second];
+    const std::int32_t count = slots_in_order(route_, n, slots.data());
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const std::int64_t row = route_.row_of[n * route_.topk + slots[i]];
+      rows[i] = row_at(row);
+      if (args_.weights) weights[i] = args_.weights[row];
     }
     SumRows sum;
     sum.out = args_.rows_out + n * args_.elements * size_of(args_.sum_type);
@@ -66,8 +60,7 @@ void gather_values(const GatherArgs& args, std::int64_t n) {
       out[k] = args.values[n * route.topk + k];
       continue;
     }
-    const auto first = std::find(ids, ids + k, ids[k]) - ids;
-    const std::int64_t row = route.row_of[n * route.topk + first];
+    const std::int64_t row = row_here(route, n, k);
     if (row >= 0) out[k] = args.values[row];
   }
 }

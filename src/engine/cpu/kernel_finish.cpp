@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/agree.h"
+#include "core/routing.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/rows.h"
 
@@ -31,7 +31,7 @@ class Finish {
   }
 
  private:
-  std::int64_t kept(int local) const { return kept_rows(route_, me_, first_ + local); }
+  ExpertRows rows_of(int local) const { return expert_rows(route_, *args_.topology, me_, first_ + local); }
 
   void counts() {
     const DispatchOutputs& out = args_.outputs;
@@ -43,25 +43,19 @@ class Finish {
       for (std::int64_t n = 0; route_.topk > 0 && n < packed_; ++n) {
         const std::int32_t* const ids = route_.local_ids + n * route_.topk;
         for (int k = 0; k < route_.topk; ++k) {
-          if (ids[k] >= 0 && std::find(ids, ids + k, ids[k]) == ids + k) ++out.counts[ids[k]];
+          if (ids[k] >= 0 && first_slot(ids, k) == k) ++out.counts[ids[k]];
         }
       }
       std::copy_n(out.counts, experts_, out.aligned_counts);
       return;
     }
     for (int e = 0; e < experts_; ++e) {
-      const std::int64_t start = std::min(route_.expert_start[first_ + e], end_of_rows());
-      out.counts[e] = static_cast<std::int32_t>(kept(e));
-      const std::int64_t aligned = route_.layout == Layout::padded ? kept(e) : align_up(kept(e), route_.alignment);
-      out.aligned_counts[e] = static_cast<std::int32_t>(std::min(aligned, end_of_rows() - start));
-      out.offsets[e] = start;
+      const ExpertRows rows = rows_of(e);
+      out.counts[e] = static_cast<std::int32_t>(rows.count);
+      out.aligned_counts[e] = static_cast<std::int32_t>(rows.aligned);
+      out.offsets[e] = rows.start;
     }
-    out.offsets[experts_] = route_.layout == Layout::padded ? end_of_rows() : report.rows;
-  }
-
-  // One past the last row that the result can hold.
-  std::int64_t end_of_rows() const {
-    return route_.layout == Layout::padded ? route_.limit[me_] * experts_ : route_.limit[me_];
+    out.offsets[experts_] = route_.layout == Layout::padded ? end_of_rows(route_, *args_.topology, me_) : report.rows;
   }
 
   void packed_choices() {
@@ -81,7 +75,7 @@ class Finish {
       std::int64_t* const rows = route_.row_of + n * route_.topk;
       for (int k = 0; k < route_.topk; ++k) {
         rows[k] = -1;
-        if (ids[k] < 0 || std::find(ids, ids + k, ids[k]) != ids + k) continue;
+        if (ids[k] < 0 || first_slot(ids, k) != k) continue;
         const std::int64_t row = next[static_cast<std::size_t>(ids[k])]++;
         if (row_fits(route_, me_, first_ + ids[k], row)) rows[k] = row;
       }
@@ -91,11 +85,8 @@ class Finish {
   // A token that names an expert twice has one row there; its weights are added in slot order.
   void row_weights() {
     for (std::int64_t n = 0; n < packed_; ++n) {
-      const std::int32_t* const ids = route_.local_ids + n * route_.topk;
       for (int k = 0; k < route_.topk; ++k) {
-        if (ids[k] < 0) continue;
-        const auto first = std::find(ids, ids + k, ids[k]) - ids;
-        const std::int64_t row = route_.row_of[n * route_.topk + first];
+        const std::int64_t row = row_here(route_, n, k);
         if (row >= 0) args_.outputs.weights[row] += args_.arrived_weights[n * route_.topk + k];
       }
     }
@@ -106,16 +97,15 @@ class Finish {
   }
 
   std::byte* scale_at(std::int64_t row, std::int64_t s) const {
-    const std::int64_t at = args_.scale_layout == ScaleLayout::row ? row * args_.scale_count + s : s * args_.scale_ld + row;
-    return args_.scales + at * args_.scale_size;
+    return args_.scales + args_.scale_shape.offset(row, s, args_.scale_ld);
   }
 
   void place_row(std::int64_t to, std::int64_t landed) const {
     const std::byte* const from = args_.landed + landed * args_.row_bytes;
     if (row_at(to) != from) copy_row(row_at(to), from, static_cast<std::size_t>(args_.row_bytes));
     if (to == landed) return;
-    for (std::int64_t s = 0; s < args_.scale_count; ++s) {
-      std::memcpy(scale_at(to, s), scale_at(landed, s), static_cast<std::size_t>(args_.scale_size));
+    for (std::int64_t s = 0; s < args_.scale_shape.count; ++s) {
+      std::memcpy(scale_at(to, s), scale_at(landed, s), static_cast<std::size_t>(args_.scale_shape.size));
     }
   }
 
@@ -134,22 +124,21 @@ class Finish {
   void pad_range(std::int64_t begin, std::int64_t end) const {
     for (std::int64_t row = begin; row < end; ++row) {
       if (args_.zero_padding) std::memset(row_at(row), 0, static_cast<std::size_t>(args_.row_bytes));
-      for (std::int64_t s = 0; s < args_.scale_count; ++s) {
-        std::memset(scale_at(row, s), 0, static_cast<std::size_t>(args_.scale_size));
+      for (std::int64_t s = 0; s < args_.scale_shape.count; ++s) {
+        std::memset(scale_at(row, s), 0, static_cast<std::size_t>(args_.scale_shape.size));
       }
     }
   }
 
   // Scales of padding are finite always: a maximum over the whole tensor must not meet old bytes.
   void pad() const {
-    if (!args_.zero_padding && args_.scale_count == 0) return;
+    if (!args_.zero_padding && args_.scale_shape.count == 0) return;
     std::int64_t end = args_.exact ? args_.report->rows : args_.outputs.capacity;
-    if (route_.layout == Layout::padded) end = end_of_rows();
+    if (route_.layout == Layout::padded) end = end_of_rows(route_, *args_.topology, me_);
     if (route_.layout == Layout::packed) return pad_range(packed_, end);
     for (int e = 0; e < experts_; ++e) {
-      const std::int64_t from = route_.expert_start[first_ + e] + kept(e);
-      const std::int64_t to = e + 1 < experts_ ? std::min(route_.expert_start[first_ + e + 1], end) : end;
-      pad_range(from, to);
+      const ExpertRows rows = rows_of(e);
+      pad_range(rows.start + rows.count, e + 1 < experts_ ? std::min(rows_of(e + 1).start, end) : end);
     }
     if (experts_ == 0) pad_range(0, end);
   }

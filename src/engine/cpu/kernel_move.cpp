@@ -20,7 +20,7 @@ class Mover {
   Mover(const MoveArgs& args, bool stream) : args_(args), stream_(stream) {
     if (args.quantise == Quantise::none) return;
     row_.resize(static_cast<std::size_t>(args.row_bytes + 15) / 16);
-    scales_.resize(static_cast<std::size_t>(args.scale_count * args.scale_size + 3) / 4);
+    scales_.resize(static_cast<std::size_t>(args.scale_shape.count * args.scale_shape.size + 3) / 4);
   }
 
   void token(std::int64_t t) {
@@ -59,35 +59,29 @@ class Mover {
 
   void send_choices(std::int64_t t, std::int32_t r, std::int64_t packed) const {
     const RouteTables& route = args_.route;
-    const Topology& topology = *args_.topology;
-    const std::int32_t first = topology.first_expert[r], last = topology.first_expert[r + 1];
-    const auto here = [&](std::int32_t k) {
-      const std::int32_t e = route.expert_of[t * route.topk + k];
-      return e >= first && e < last;
-    };
-    if (args_.send_ids) {
+    const auto choice = [&](std::int32_t k) { return local_choice(route, *args_.topology, t, k, r); };
+    if (args_.makes_route) {
       auto* ids = reinterpret_cast<std::int32_t*>(address_of(*args_.addresses, args_.placement.ids[r])) + packed * route.topk;
-      for (std::int32_t k = 0; k < route.topk; ++k) ids[k] = here(k) ? route.expert_of[t * route.topk + k] - first : -1;
+      for (std::int32_t k = 0; k < route.topk; ++k) ids[k] = choice(k);
     }
     if (args_.weights) {
       auto* to = reinterpret_cast<float*>(address_of(*args_.addresses, args_.placement.weights[r])) + packed * route.topk;
-      for (std::int32_t k = 0; k < route.topk; ++k) to[k] = here(k) ? args_.weights[t * route.topk + k] : 0.0f;
+      for (std::int32_t k = 0; k < route.topk; ++k) to[k] = choice(k) >= 0 ? args_.weights[t * route.topk + k] : 0.0f;
     }
   }
 
   void send_scales(std::int32_t r, std::int64_t row, const std::byte* from) const {
-    if (args_.scale_count == 0) return;
+    const ScaleShape& shape = args_.scale_shape;
+    if (shape.count == 0) return;
     std::byte* const base = address_of(*args_.addresses, args_.placement.scales[r]);
-    const std::int64_t size = args_.scale_size;
-    const std::int64_t stride = args_.quantise == Quantise::none ? args_.scale_stride : size;
-    if (args_.scale_layout == ScaleLayout::row && stride == size) {
-      std::memcpy(base + row * args_.scale_count * size, from, static_cast<std::size_t>(args_.scale_count * size));
+    const std::int64_t ld = args_.placement.scale_stride[r];
+    const std::int64_t stride = args_.quantise == Quantise::none ? args_.scale_stride : shape.size;
+    if (shape.layout == ScaleLayout::row && stride == shape.size) {
+      std::memcpy(base + shape.offset(row, 0, ld), from, static_cast<std::size_t>(shape.count * shape.size));
       return;
     }
-    for (std::int64_t s = 0; s < args_.scale_count; ++s) {
-      const std::int64_t at = args_.scale_layout == ScaleLayout::row ? row * args_.scale_count + s
-                                                                     : s * args_.placement.scale_stride[r] + row;
-      std::memcpy(base + at * size, from + s * stride, static_cast<std::size_t>(size));
+    for (std::int64_t s = 0; s < shape.count; ++s) {
+      std::memcpy(base + shape.offset(row, s, ld), from + s * stride, static_cast<std::size_t>(shape.size));
     }
   }
 

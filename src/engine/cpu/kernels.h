@@ -31,7 +31,7 @@ class TeamOfOne final : public Team {
 struct KernelContext {
   Team& team;
   int workers = 1;
-  const std::byte* own_page = nullptr;
+  std::int64_t operation = 0;  // running number on the channel
   std::int64_t now_ns = 0;  // when the kernel began
 };
 

@@ -41,7 +41,6 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   struct Parts {
     std::unique_ptr<ChannelFlags> flags;
     Team* team = nullptr;
-    const std::byte* own_page = nullptr;
     std::int64_t spin_ns = 0;
   };
 

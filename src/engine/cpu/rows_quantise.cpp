@@ -89,7 +89,7 @@ inline float set_scale(std::uint8_t* scales, std::int64_t group, float a, Quanti
     return numbers::quantise_factor(a);
   }
   scales[group] = numbers::quantise_exponent(a);
-  return 1.0f / numbers::scale_of_exponent(scales[group]);  // exact: see numbers::quantise_exponent
+  return numbers::factor_of_exponent(scales[group]);
 }
 
 template <DataType type>
@@ -111,7 +111,7 @@ void quantise_typed(std::uint8_t* out, void* scales, const void* row, std::int64
     }
   }
   if (form == Quantise::e4m3_power_of_two) {
-    for (; group % 4 != 0; ++group) to[group] = 0;
+    for (; group < numbers::quantise_scales(n, form); ++group) to[group] = 0;
   }
 }
 
