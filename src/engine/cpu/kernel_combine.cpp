@@ -90,7 +90,6 @@ class TokenSum {
     sum.weights = args_.weighted ? weights.data() : nullptr;
     sum.count = count;
     for (int i = 0; i < 2; ++i) sum.bias[i] = args_.bias[i] ? args_.bias[i] + t * args_.bias_stride[i] : nullptr;
-    sum.bias_type = args_.out_type;
     sum.n = args_.elements;
     sum_rows(sum);
     if (args_.values) values(t);

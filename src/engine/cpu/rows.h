@@ -28,8 +28,7 @@ struct SumRows {
   DataType in_type = DataType::bf16;
   const float* weights = nullptr;      // one per row, or none
   int count = 0;
-  const void* bias[2] = {nullptr, nullptr};  // n elements of `bias_type`, or null
-  DataType bias_type = DataType::bf16;
+  const void* bias[2] = {nullptr, nullptr};  // n elements of `out_type`, or null; the second only beside the first
   std::int64_t n = 0;
 };
 

@@ -15,14 +15,6 @@ inline float element(const void* row, std::int64_t at) {
   return numbers::Number<type>::to_float(bits);
 }
 
-inline float element(DataType type, const void* row, std::int64_t at) {
-  switch (type) {
-    case DataType::bf16: return element<DataType::bf16>(row, at);
-    case DataType::fp16: return element<DataType::fp16>(row, at);
-    default: return element<DataType::fp32>(row, at);
-  }
-}
-
 template <DataType type>
 inline void set_element(void* row, std::int64_t at, float x) {
   const auto bits = numbers::Number<type>::from_float(x);

@@ -17,12 +17,11 @@ namespace sluice::cpu::HWY_NAMESPACE {
 // The two biases, or the one, as floats in the order of the accumulators. Apart from the sum, so that it
 // is compiled once for all types and lengths of rows.
 template <DataType type, Order order, class D>
-HWY_INLINE void load_bias(D d, const SumRows& s, std::int64_t at, std::int64_t pairs, float* to) {
+HWY_NOINLINE void start_of_sum(D d, const SumRows& s, std::int64_t at, std::int64_t pairs, float* to) {
   constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(d));
-  const void* first = s.bias[0] ? s.bias[0] : s.bias[1];
   for (std::int64_t p = 0; p < pairs; ++p) {
-    Pair<D> x = load_pair<type, order>(d, first, at + 2 * n * p);
-    if (s.bias[0] && s.bias[1]) {
+    Pair<D> x = load_pair<type, order>(d, s.bias[0], at + 2 * n * p);
+    if (s.bias[1]) {
       const Pair<D> y = load_pair<type, order>(d, s.bias[1], at + 2 * n * p);
       x = {hn::Add(x.a, y.a), hn::Add(x.b, y.b)};
     }
@@ -31,18 +30,10 @@ HWY_INLINE void load_bias(D d, const SumRows& s, std::int64_t at, std::int64_t p
   }
 }
 
-template <Order order, class D>
-HWY_NOINLINE void start_of_sum(D d, const SumRows& s, std::int64_t at, std::int64_t pairs, float* to) {
-  switch (s.bias_type) {
-    case DataType::bf16: return load_bias<DataType::bf16, order>(d, s, at, pairs, to);
-    case DataType::fp16: return load_bias<DataType::fp16, order>(d, s, at, pairs, to);
-    default: return load_bias<DataType::fp32, order>(d, s, at, pairs, to);
-  }
-}
-
+template <DataType type>
 HWY_NOINLINE float start_of_element(const SumRows& s, std::int64_t at) {
-  const float x = element(s.bias_type, s.bias[0] ? s.bias[0] : s.bias[1], at);
-  return s.bias[0] && s.bias[1] ? numbers::sum(x, element(s.bias_type, s.bias[1], at)) : x;
+  const float x = element<type>(s.bias[0], at);
+  return s.bias[1] ? numbers::sum(x, element<type>(s.bias[1], at)) : x;
 }
 
 template <DataType in_type, DataType out_type, Order order, bool weighted>
@@ -51,7 +42,7 @@ struct Sum {
 
   // One element, for the ends of a row that fill no vector.
   static void one(const SumRows& s, std::int64_t at) {
-    float acc = s.bias[0] || s.bias[1] ? start_of_element(s, at) : 0.0f;
+    float acc = s.bias[0] ? start_of_element<out>(s, at) : 0.0f;
     for (int r = 0; r < s.count; ++r) {
       const float x = element<in>(s.rows[r], at);
       acc = numbers::sum(acc, weighted ? numbers::product(s.weights[r], x) : x);
@@ -66,9 +57,9 @@ struct Sum {
   static HWY_INLINE void chunk(D d, const SumRows& s, std::int64_t at, std::int64_t ahead) {
     constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(d)), step = 2 * n;
     Pair<D> acc[pairs];
-    if (s.bias[0] || s.bias[1]) {
+    if (s.bias[0]) {
       HWY_ALIGN float start[pairs * step];
-      start_of_sum<order>(d, s, at, pairs, start);
+      start_of_sum<out, order>(d, s, at, pairs, start);
       for (int p = 0; p < pairs; ++p) {
         acc[p] = {hn::Load(d, start + p * step), hn::Load(d, start + p * step + n)};
       }
@@ -150,11 +141,7 @@ template <DataType in>
 void sum_from(const SumRows& s) {
   switch (s.out_type) {
     case DataType::bf16:
-      if constexpr (in == DataType::bf16) {
-        const bool biased = s.bias[0] || s.bias[1];
-        if (!biased || s.bias_type == DataType::bf16) return sum_with_types<in, DataType::bf16, Order::even_odd>(s);
-      }
-      return sum_with_types<in, DataType::bf16, Order::halves>(s);
+      return sum_with_types<in, DataType::bf16, in == DataType::bf16 ? Order::even_odd : Order::halves>(s);
     case DataType::fp16: return sum_with_types<in, DataType::fp16, Order::halves>(s);
     default: return sum_with_types<in, DataType::fp32, Order::halves>(s);
   }
