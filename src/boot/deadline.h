@@ -13,6 +13,7 @@ class Deadline {
   // 0 = without end, as in MeetOptions.
   static Deadline in_ms(int timeout_ms) {
     Deadline deadline;
+    deadline.timeout_ms_ = timeout_ms;
     deadline.end_ = timeout_ms > 0 ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point::max();
     return deadline;
   }
@@ -20,6 +21,7 @@ class Deadline {
   bool endless() const { return end_ == Clock::time_point::max(); }
   bool passed() const { return !endless() && Clock::now() >= end_; }
   Clock::time_point end() const { return end_; }
+  int timeout_ms() const { return timeout_ms_; }  // as given, for messages
 
   Deadline plus_ms(int more) const {
     Deadline later = *this;
@@ -38,6 +40,7 @@ class Deadline {
 
  private:
   Clock::time_point end_ = Clock::time_point::max();
+  int timeout_ms_ = 0;
 };
 
 }  // namespace sluice::boot

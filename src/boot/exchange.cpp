@@ -93,7 +93,7 @@ class Pair {
 };
 
 // Sends and receives until all is done. Returns the first thing that goes wrong.
-std::optional<Failure> move_all(std::vector<Pair>& pairs, const Deadline& deadline, int timeout_ms) {
+std::optional<Failure> move_all(std::vector<Pair>& pairs, const Deadline& deadline) {
   // Most often everything fits into the socket buffers, and no poll is needed for sending.
   for (Pair& p : pairs)
     if (std::string wrong = p.send(); !wrong.empty()) return Failure{p.peer(), wrong};
@@ -121,16 +121,16 @@ std::optional<Failure> move_all(std::vector<Pair>& pairs, const Deadline& deadli
     }
   }
   for (const Pair& p : pairs)
-    if (!p.received()) return Failure{p.peer(), fmt::format("rank {} did not come within {} ms", p.peer(), timeout_ms)};
+    if (!p.received()) return Failure{p.peer(), fmt::format("rank {} did not come within {} ms", p.peer(), deadline.timeout_ms())};
   for (const Pair& p : pairs)
-    if (!p.sent()) return Failure{p.peer(), fmt::format("rank {} did not take its message within {} ms", p.peer(), timeout_ms)};
+    if (!p.sent()) return Failure{p.peer(), fmt::format("rank {} did not take its message within {} ms", p.peer(), deadline.timeout_ms())};
   return std::nullopt;
 }
 
 }  // namespace
 
 ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint32_t sequence, Contribution mine,
-                        const Deadline& deadline, int timeout_ms) {
+                        const Deadline& deadline) {
   ExchangeResult result;
   const auto header = encode(FrameHeader{mine.kind, sequence, mine.bytes.size()});
   std::vector<Pair> pairs;
@@ -140,7 +140,7 @@ ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint3
     const std::size_t peer = (static_cast<std::size_t>(rank) + i) % peers.size();
     pairs.emplace_back(peers[peer].get(), static_cast<int>(peer), header, mine, sequence);
   }
-  result.failure = move_all(pairs, deadline, timeout_ms);
+  result.failure = move_all(pairs, deadline);
   if (result.failure) {
     for (const Pair& p : pairs)
       if (p.between_frames()) detail::tell(p.fd(), FrameKind::gave_up, result.failure->reason);

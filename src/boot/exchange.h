@@ -27,6 +27,6 @@ struct ExchangeResult {
 // `sequence` counts the exchanges of the group from 0. Peers that can still read a whole frame are
 // told of a failure.
 ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint32_t sequence, Contribution mine,
-                        const Deadline& deadline, int timeout_ms);
+                        const Deadline& deadline);
 
 }  // namespace sluice::boot

@@ -116,7 +116,7 @@ class Host {
       if (++n <= 8) list += fmt::format("{}{}", n > 1 ? ", " : "", r);
     }
     if (n > 8) list += fmt::format(" and {} more", n - 8);
-    std::string text = fmt::format("rank{} {} did not come to the meeting within {} ms", n > 1 ? "s" : "", list, place_.timeout_ms);
+    std::string text = fmt::format("rank{} {} did not come to the meeting within {} ms", n > 1 ? "s" : "", list, deadline_.timeout_ms());
     if (!last_objection_.empty()) text += fmt::format(" (a process was turned away: {})", last_objection_);
     return text;
   }

@@ -26,7 +26,7 @@ class Guest {
     int pause_ms = 1;
     UniqueFd host;
     while (!(host = try_to_join())) {
-      if (deadline_.passed()) fail(fmt::format("rank 0 did not come to the meeting within {} ms{}", place_.timeout_ms, last_problem_));
+      if (deadline_.passed()) fail(fmt::format("rank 0 did not come to the meeting within {} ms{}", deadline_.timeout_ms(), last_problem_));
       std::this_thread::sleep_for(std::chrono::milliseconds(deadline_.poll_ms(pause_ms)));
       pause_ms = std::min(pause_ms * 2, 20);
     }
@@ -57,7 +57,7 @@ class Guest {
     if (send_all(host.get(), hello, deadline_) != Io::done) return {};
     FrameHeader answer;
     const Io io = receive_header(host, answer, nullptr);
-    if (io == Io::would_block) fail(fmt::format("rank 0 listens but did not answer within {} ms", place_.timeout_ms));
+    if (io == Io::would_block) fail(fmt::format("rank 0 listens but did not answer within {} ms", deadline_.timeout_ms()));
     if (io != Io::done) {
       last_problem_ = " (a process at its meeting place hung up)";
       return {};
@@ -73,7 +73,7 @@ class Guest {
     UniqueFd end;
     const Io io = receive_header(host, header, &end);
     if (io == Io::would_block)
-      fail(fmt::format("rank 0 is there, but some other rank did not come to the meeting within {} ms", place_.timeout_ms));
+      fail(fmt::format("rank 0 is there, but some other rank did not come to the meeting within {} ms", deadline_.timeout_ms()));
     if (io != Io::done) fail("rank 0 left during the meeting");
     if (header.kind == FrameKind::ended) fail(text_of(host, header));
     const bool good = header.kind == FrameKind::pair && header.value > 0 && header.value < peers.size() &&

@@ -58,7 +58,7 @@ Contributions ProcessGroup::exchange_all(FrameKind call, Contribution mine, cons
     throw ArgumentError(fmt::format("{}: this is a forked copy of the rank, and only the process that made the group may use it",
                                     where(call, rank(), size())), rank());
   if (failure_.empty()) {
-    ExchangeResult result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline, place_.timeout_ms);
+    ExchangeResult result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline);
     if (!result.failure) {
       check_contributions(result.all, rank(), call);
       return std::move(result.all);

@@ -86,7 +86,7 @@ class Table {
         if (missing < 0) missing = r;
       }
       if (missing < 0) return {};
-      if (deadline.passed()) return fmt::format("rank {} did not come within {} ms", missing, timeout_ms_);
+      if (deadline.passed()) return fmt::format("rank {} did not come within {} ms", missing, deadline.timeout_ms());
       if (deadline.endless()) changed_.wait(lock);
       else changed_.wait_until(lock, deadline.end());
     }
