@@ -53,20 +53,11 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
   return prepared;
 }
 
-void check_nodes(const boot::GroupState& group) {
-  for (const int node : group.nodes()) {
-    if (node == 0) continue;
-    throw ArgumentError(fmt::format("communicator on rank {}: the group spans several nodes, which this version does not "
-                                    "support yet", group.rank()), group.rank());
-  }
-}
-
 }  // namespace
 
 Communicator::Communicator(const Group& group, const CommunicatorOptions& options) {
   if (!group.valid()) throw ArgumentError("communicator: the group is empty");
   const auto& state = group.state();
-  check_nodes(*state);
   const Prepared prepared = prepare_with_peers(*state, options);
   engine::EngineSpec spec;
   spec.topology = prepared.config.topology;
