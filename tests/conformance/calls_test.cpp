@@ -56,6 +56,7 @@ PROMISE(C2, bounded_dispatch_and_combine_do_not_wait_for_peers, {{2, 3}}) {
 
 PROMISE(C2, bounded_calls_can_be_captured, {{2}, Where::threads}) {
   if (at.place.engine == "cpu") GTEST_SKIP() << "the CPU engine has no graphs: needs the CUDA engine";
+  GTEST_SKIP() << "needs a caller's stream and graph; the tests of the CUDA engine alone have them";
 }
 
 // Case 6: the arena holds sevens and NaN from earlier results before the call under test.
@@ -85,11 +86,11 @@ PROMISE(C4, padding_is_clean_even_over_old_memory, {{2, 3}}) {
             // The caller may write its results; the next one gets the same memory.
             const float nan = std::numeric_limits<float>::quiet_NaN();
             const std::int64_t bytes = sent.rows.elements() * sluice::size_of(sent.rows.dtype);
-            std::memset(sent.rows.data, 0xff, index(bytes));
-            for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i)
-              sent.local_ids.as<std::int32_t>()[i] = 7;
-            for (std::int64_t i = 0; i < sent.weights.elements(); ++i) sent.weights.as<float>()[i] = nan;
-            for (std::int64_t i = 0; i < sent.scales.elements(); ++i) sent.scales.as<float>()[i] = nan;
+            const Bytes full(index(bytes), std::byte{0xff});
+            store(sent.rows.data, full.data(), full.size());
+            overwrite(sent.local_ids, std::int32_t{7});
+            overwrite(sent.weights, nan);
+            overwrite(sent.scales, nan);
           }
         });
       }

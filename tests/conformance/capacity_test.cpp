@@ -79,7 +79,7 @@ PROMISE(S3, rows_that_begin_elsewhere_are_refused, {{1, 2}}) {
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     const auto brought = bring(job.problem, self.rank);
-    Bytes moved(brought->rows.size() + 2);
+    CallBytes moved(brought->rows.size() + 2);
     std::memcpy(moved.data() + 2, brought->rows.data(), brought->rows.size());
     brought->args.rows.data = moved.data() + 2;
     expect_error<sluice::ArgumentError>([&] { comm.dispatch(brought->args); }, {"16 bytes"});

@@ -44,18 +44,18 @@ void bring_rows(const Problem& p, const Input& in, const Manner& manner, Brought
 void bring_routing(const Problem& p, const Input& in, Brought& out) {
   const int topk = p.call.topk;
   if (p.call.mask) {
-    out.mask = in.mask;
+    out.mask.assign(in.mask.begin(), in.mask.end());
     out.args.rank_mask = ConstTensorView(out.mask.data(), DataType::uint8, in.tokens, p.ranks);
     return;
   }
-  out.ids64 = in.ids;
+  out.ids64.assign(in.ids.begin(), in.ids.end());
   for (std::int64_t id : in.ids) out.ids32.push_back(static_cast<std::int32_t>(id));
   const bool wide = p.call.id_type == DataType::int64;
   const void* ids =
       wide ? static_cast<const void*>(out.ids64.data()) : static_cast<const void*>(out.ids32.data());
   out.args.expert_ids = ConstTensorView(in.tokens > 0 ? ids : nullptr, p.call.id_type, in.tokens, topk);
   if (!p.call.weights) return;
-  out.weights = in.weights;
+  out.weights.assign(in.weights.begin(), in.weights.end());
   out.args.weights =
       ConstTensorView(in.tokens > 0 ? out.weights.data() : nullptr, DataType::fp32, in.tokens, topk);
 }
@@ -105,14 +105,16 @@ std::unique_ptr<Brought> bring(const Problem& p, int rank, const Manner& manner)
   return out;
 }
 
-namespace {
-
-// Copies a view row by row, whatever its strides; the last dimension is the inside of a row.
+// Row by row, whatever the strides; the last dimension is the inside of a row.
 Bytes tight(const TensorView& view) {
   const std::int64_t size = sluice::size_of(view.dtype);
   Bytes out(index(view.elements() * size));
   if (out.empty()) return out;
-  const auto* data = view.as<std::byte>();
+  std::int64_t last_element = 0;
+  for (int d = 0; d < view.dims; ++d) last_element += (view.shape[index(d)] - 1) * view.strides[index(d)];
+  Bytes all(index((last_element + 1) * size));  // gaps included
+  fetch(all.data(), view.data, all.size());
+  const std::byte* data = all.data();
   const int last = view.dims - 1;
   const std::int64_t inner = view.shape[index(last)];
   const std::int64_t rows = view.elements() / inner;
@@ -130,13 +132,7 @@ Bytes tight(const TensorView& view) {
   return out;
 }
 
-template <class T>
-std::vector<T> elements_of(const TensorView& view) {
-  const Bytes bytes = tight(view);
-  std::vector<T> out(bytes.size() / sizeof(T));
-  if (!out.empty()) std::memcpy(out.data(), bytes.data(), out.size() * sizeof(T));
-  return out;
-}
+namespace {
 
 std::vector<std::int64_t> integers_of(const TensorView& view) {
   std::vector<std::int64_t> out;
@@ -278,18 +274,19 @@ void fill_inputs(const Job& job, int rank, const sluice::DispatchResult& sent, c
   const std::int64_t total = rows.shape[0] * (rows.dims == 3 ? rows.shape[1] : 1);
   const std::int64_t row_bytes = call.hidden * sluice::size_of(call.type);
   const int per_row = packed ? p.call.topk : 1;
-  if (total > 0) std::memset(rows.data, 0xff, index(total * row_bytes));  // a NaN in every type
+  Bytes filled(index(total * row_bytes), std::byte{0xff});  // a NaN in every type
   const float nan = std::numeric_limits<float>::quiet_NaN();
   out.weights.assign(index(total), nan);
   out.values.assign(index(total * per_row), nan);
   for (const Arrival& a : job.arrivals[index(rank)].list) {
     if (a.dropped) continue;
     const std::int64_t row = a.row + (rows.dims == 3 ? a.local_expert * rows.shape[1] : 0);
-    combine_row(call, rank, a, rows.as<std::byte>() + row * row_bytes);
+    combine_row(call, rank, a, filled.data() + row * row_bytes);
     out.weights[index(row)] = combine_weight(call, rank, a);
     for (int k = 0; k < per_row; ++k)
       out.values[index(row * per_row + k)] = combine_value(call, rank, a, packed ? k : 0);
   }
+  store(rows.data, filled.data(), filled.size());
   const bool three = sent.rows.dims == 3;
   if (call.weights)
     out.args.weights = three

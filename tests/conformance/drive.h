@@ -3,10 +3,12 @@
 
 #include <sluice/sluice.h>
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "harness.h"
+#include "memory.h"
 #include "oracle.h"
 
 namespace conformance {
@@ -22,13 +24,13 @@ struct Job {
 // The caller's memory for one dispatch of one rank, and the arguments that name it.
 struct Brought {
   sluice::DispatchArgs args;
-  std::vector<std::int32_t> ids32;
-  std::vector<std::int64_t> ids64;
-  std::vector<float> weights;
-  std::vector<std::uint8_t> mask;
-  Bytes rows, scales, output;
-  std::vector<std::int32_t> load;
-  std::vector<std::int64_t> waited;
+  CallVector<std::int32_t> ids32;
+  CallVector<std::int64_t> ids64;
+  CallVector<float> weights;
+  CallVector<std::uint8_t> mask;
+  CallBytes rows, scales, output;
+  CallVector<std::int32_t> load;
+  CallVector<std::int64_t> waited;
 };
 
 // How the caller's memory is laid out.
@@ -43,6 +45,24 @@ struct Manner {
 // The object must outlive the operation.
 std::unique_ptr<Brought> bring(const Problem& problem, int rank, const Manner& manner = {});
 
+// What a result holds, rows tight and row-major whatever its strides are.
+Bytes tight(const sluice::TensorView& view);
+
+template <class T>
+std::vector<T> elements_of(const sluice::TensorView& view) {
+  const Bytes bytes = tight(view);
+  std::vector<T> out(bytes.size() / sizeof(T));
+  if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+// Writes `value` over a whole result without gaps.
+template <class T>
+void overwrite(const sluice::TensorView& view, T value) {
+  const std::vector<T> values(static_cast<std::size_t>(view.elements()), value);
+  store(view.data, values.data(), values.size() * sizeof(T));
+}
+
 // Waits for the result and copies it out.
 Image observe(const Problem& problem, const sluice::DispatchResult& result);
 
@@ -53,9 +73,9 @@ enum class Memory { own, allocated, in_place };
 
 struct Returned {
   sluice::CombineArgs args;
-  std::vector<float> weights, values;
-  Bytes rows, bias[2], output;
-  std::vector<std::int64_t> waited;
+  CallVector<float> weights, values;
+  CallBytes rows, bias[2], output;
+  CallVector<std::int64_t> waited;
 };
 
 // Fills the inputs of a combine as combine_row() says; NaN wherever no row is.

@@ -15,9 +15,22 @@
 #include <sstream>
 #include <thread>
 
+#include "memory.h"
+
 namespace conformance {
 
-std::vector<Place> places() { return {{"cpu", Launch::threads}, {"cpu", Launch::processes}}; }
+bool on_cuda() {
+  static const bool value = [] {
+    const char* text = std::getenv("SLUICE_TEST_ENGINE");
+    return text != nullptr && std::string(text) == "cuda";
+  }();
+  return value;
+}
+
+std::vector<Place> places() {
+  const std::string engine = on_cuda() ? "cuda" : "cpu";
+  return {{engine, Launch::threads}, {engine, Launch::processes}};
+}
 
 std::string name_of(const Place& place) {
   return place.engine + (place.launch == Launch::threads ? "_threads" : "_processes");
@@ -102,6 +115,18 @@ void run_body(int fd, const std::string& who, const std::function<void()>& body)
   for (const std::string& failure : run_intercepted(body)) tell(fd, 'F', who + ": " + failure);
 }
 
+// Before CUDA starts in this process: a queue for every stream, and no first launch that has to load its
+// kernel behind a waiting stream.
+void prepare_process(const Place& place) {
+  if (place.engine != "cuda") return;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+void prepare_thread(const Place& place, int rank) {
+  if (place.engine == "cuda") sluice::cli::use_gpu_of(rank);
+}
+
 void be_rank_process(const Place& place, int rank, int size, int port, const RankBody& body,
                      const RunOptions& options) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
@@ -110,17 +135,21 @@ void be_rank_process(const Place& place, int rank, int size, int port, const Ran
   setenv("LOCAL_WORLD_SIZE", std::to_string(size).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  prepare_process(place);
+  prepare_thread(place, rank);
   Rank self{{}, place.engine, place.launch, rank, size};
   if (!options.no_group) self.group = sluice::Group::from_environment();
   body(self);
 }
 
 void be_rank_threads(int fd, const Place& place, int size, const RankBody& body) {
+  prepare_process(place);
   std::vector<sluice::Group> groups = sluice::Group::threads(size);
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r, group = std::move(groups[static_cast<std::size_t>(r)])]() mutable {
       run_body(fd, "rank " + std::to_string(r), [&] {
+        prepare_thread(place, r);
         Rank self{std::move(group), place.engine, place.launch, r, size};
         body(self);
       });
@@ -266,7 +295,9 @@ bool failed_here() {
   return false;
 }
 
-void run_ranks(const Place& place, int ranks, const RankBody& body, const RunOptions& options) {
+void run_ranks(const Place& place, int ranks, const RankBody& body, const RunOptions& given) {
+  RunOptions options = given;
+  if (place.engine == "cuda") options.timeout_s += 2 * ranks;  // half a second for each context, and shared
   std::vector<Child> children;
   if (place.launch == Launch::threads) {
     children.push_back(start("the process of all ranks", [&](int fd) {

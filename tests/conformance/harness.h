@@ -19,6 +19,7 @@ struct Place {
   Launch launch = Launch::threads;
 };
 
+// SLUICE_TEST_ENGINE=cuda: the CUDA engine alone, else the CPU's.
 std::vector<Place> places();
 std::string name_of(const Place& place);
 

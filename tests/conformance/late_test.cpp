@@ -119,11 +119,9 @@ PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
       expect_error<sluice::PeerError>([&] { sent.ready.wait(); }, {"rank 0"});
       expect_error<sluice::PeerError>([&] { sent.ready.wait(); }, {"rank 0"});
       expect_error<sluice::PeerError>([&] { (void)sent.ready.query(); }, {"rank 0"});
-      EXPECT_EQ(*sent.num_rows.as<std::int64_t>(), 0);
-      for (std::int64_t e = 0; e < sent.counts.elements(); ++e)
-        EXPECT_EQ(sent.counts.as<std::int32_t>()[e], 0);
-      for (std::int64_t i = 0; i < sent.local_ids.elements(); ++i)
-        ASSERT_EQ(sent.local_ids.as<std::int32_t>()[i], -1);
+      EXPECT_EQ(elements_of<std::int64_t>(sent.num_rows), std::vector<std::int64_t>{0});
+      for (const std::int32_t count : elements_of<std::int32_t>(sent.counts)) EXPECT_EQ(count, 0);
+      for (const std::int32_t id : elements_of<std::int32_t>(sent.local_ids)) ASSERT_EQ(id, -1);
     });
   }
 }
@@ -173,7 +171,7 @@ PROMISE(F7, waiting_is_counted_for_the_rank_that_was_late, {{2, 3}}) {
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     round_trip(comm, job, self.rank, {});
-    std::vector<std::int64_t> waited(index(self.size), 0);
+    CallVector<std::int64_t> waited(index(self.size), 0);
     for (int round = 0; round < rounds; ++round) {
       const auto brought = bring(job.problem, self.rank);
       brought->args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
@@ -206,7 +204,7 @@ PROMISE(F7, waiting_in_combine_is_counted_too, {{2, 3}}) {
     check_dispatch(job, self.rank, sent, *brought);
     const CombineCall call = combine_call(job.problem);
     const auto returned = give_back(comm, job, self.rank, sent, call);
-    std::vector<std::int64_t> waited(index(self.size), 1000);
+    CallVector<std::int64_t> waited(index(self.size), 1000);
     returned->args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
     self.group.barrier();
     if (self.rank == 1) sleep_ms(100);

@@ -138,8 +138,8 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
     const auto count = [&](bool again) {
       self.group.barrier();
       if (self.rank == 0 && again) {
-        // A sanitizer keeps freed memory back.
-        if (std::getenv("SLUICE_REDUCED") == nullptr) {
+        // A sanitizer keeps freed memory back, and so does the CUDA driver.
+        if (std::getenv("SLUICE_REDUCED") == nullptr && !on_cuda()) {
           EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
         }
         EXPECT_EQ(entries("/proc/self/fd"), files);
@@ -169,7 +169,9 @@ PROMISE(C8, any_number_of_workers_gives_the_same_bytes, {{1, 2, 3}}) {
       sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
       options.workers = workers;
       sluice::Communicator comm(self.group, options);
-      EXPECT_EQ(comm.num_sms(), workers);
+      if (!on_cuda()) {  // workers are threads of the CPU engine
+        EXPECT_EQ(comm.num_sms(), workers);
+      }
       for (int sms : {0, 1, 2, 3}) {
         Round round;
         round.manner.num_sms = std::min(sms, workers);
@@ -317,7 +319,7 @@ PROMISE(C4, expert_load_adds_up_over_ten_calls, {{1, 2, 4}}) {
     }
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       sluice::Communicator comm(self.group, options_for(jobs[0].problem, self.engine));
-      std::vector<std::int32_t> load(index(comm.local_experts()), 0), truth = load;
+      CallVector<std::int32_t> load(index(comm.local_experts()), 0), truth = load;
       for (const Job& job : jobs) {
         const auto brought = bring(job.problem, self.rank);
         brought->args.expert_load = sluice::TensorView(load.data(), DataType::int32, comm.local_experts());

@@ -30,9 +30,13 @@ class Run : public testing::Test {
   At at_;
 };
 
-bool fits(Where where, Launch launch) {
-  if (where == Where::everywhere) return true;
-  return (where == Where::threads) == (launch == Launch::threads);
+// Each process on a GPU has a context of its own, of some hundred megabytes.
+constexpr int most_processes_on_a_gpu = 8;
+
+bool fits(Where where, const Place& place, int ranks) {
+  const bool threads = place.launch == Launch::threads;
+  if (place.engine == "cuda" && !threads && ranks > most_processes_on_a_gpu) return false;
+  return where == Where::everywhere || (where == Where::threads) == threads;
 }
 
 // A run beside the full one (SLUICE_REDUCED: under a sanitizer, on another SIMD target) takes one number
@@ -54,7 +58,7 @@ void register_all() {
   for (const Entry& entry : entries())
     for (const Place& place : places())
       for (int ranks : ranks_of(entry.sweep)) {
-        if (!fits(entry.sweep.where, place.launch)) continue;
+        if (!fits(entry.sweep.where, place, ranks)) continue;
         // ThreadSanitizer does not see that another process orders two accesses of this one.
         if (thread_sanitizer && place.launch == Launch::processes) continue;
         const At at{place, ranks};

@@ -46,9 +46,9 @@ PROMISE(S5, more_than_2_31_elements_and_bytes, {{1}, Where::threads}) {
               options.hidden = hidden;
               options.dtype = DataType::e4m3;
               sluice::Communicator comm(self.group, options);
-              std::vector<std::uint64_t> rows(index(tokens * hidden / 8));
+              CallVector<std::uint64_t> rows(index(tokens * hidden / 8));
               for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = mix(i);
-              std::vector<std::int32_t> ids;
+              CallVector<std::int32_t> ids;
               for (std::int64_t t = 0; t < tokens; ++t) ids.push_back(t % 2 == 0);
               sluice::DispatchArgs args;
               args.rows = sluice::ConstTensorView(rows.data(), DataType::e4m3, tokens, hidden);
@@ -56,11 +56,12 @@ PROMISE(S5, more_than_2_31_elements_and_bytes, {{1}, Where::threads}) {
               const sluice::DispatchResult sent = comm.dispatch(args);
               sent.ready.wait();
               ASSERT_EQ(sent.host.rows, tokens);
-              for (std::int64_t t = 0; t < tokens; ++t)
-                ASSERT_EQ(std::memcmp(sent.rows.as<std::byte>() + t * hidden,
-                                      reinterpret_cast<const std::byte*>(rows.data()) + t * hidden, hidden),
-                          0)
+              Bytes row(index(hidden));
+              for (std::int64_t t = 0; t < tokens; ++t) {
+                fetch(row.data(), sent.rows.as<std::byte>() + t * hidden, row.size());
+                ASSERT_EQ(std::memcmp(row.data(), rows.data() + t * hidden / 8, row.size()), 0)
                     << "row " << t;
+              }
             },
             {.timeout_s = 300, .lost = {}, .leave_s = 5, .no_group = false});
 }
