@@ -22,7 +22,7 @@ struct BenchResult {
   RankTimes first;            // rank 0's workers, nodes and engine
   std::vector<double> op_us;  // per iteration the slowest rank's
   std::vector<double> host_us;
-  double copy_us = 0;
+  double copy_us = 0;  // of the fastest form
 };
 
 // The smallest value that at least `share` of all do not exceed.
@@ -39,15 +39,21 @@ void keep_slowest(std::vector<double>& slowest, const std::vector<double>& times
 }
 
 Json pack(const RankTimes& times) {
-  return {{"op_us", times.op_us},           {"host_us", times.host_us}, {"stream_us", times.stream_us},
-          {"library_us", times.library_us}, {"workers", times.workers}, {"nodes", times.nodes},
-          {"engine", times.engine}};
+  return {{"op_us", times.op_us},     {"host_us", times.host_us}, {"copy_us", times.copy_us},
+          {"workers", times.workers}, {"nodes", times.nodes},     {"engine", times.engine},
+          {"gpu", times.gpu.name},    {"gpus", times.gpu.count},  {"driver", times.gpu.driver},
+          {"cuda", times.gpu.cuda}};
 }
 
 RankTimes unpack(const std::string& bytes) {
   const Json object = Json::from_cbor(bytes);
-  return {object.at("op_us"),   object.at("host_us"), object.at("stream_us"), object.at("library_us"),
-          object.at("workers"), object.at("nodes"),   object.at("engine")};
+  return {object.at("op_us"),
+          object.at("host_us"),
+          object.at("copy_us"),
+          object.at("workers"),
+          object.at("nodes"),
+          object.at("engine"),
+          {object.at("gpu"), object.at("gpus"), object.at("driver"), object.at("cuda")}};
 }
 
 BenchResult measure(Launcher& launcher, const BenchCase& bench) {
@@ -59,26 +65,32 @@ BenchResult measure(Launcher& launcher, const BenchCase& bench) {
       bench_shared_bytes(bench));
   BenchResult result;
   result.bench = bench;
-  std::vector<double> stream_us;
-  std::vector<double> library_us;
+  std::vector<std::vector<double>> copy_us;
   for (const auto& bytes : results) {
     const RankTimes times = unpack(bytes);
     keep_slowest(result.op_us, times.op_us);
     keep_slowest(result.host_us, times.host_us);
-    keep_slowest(stream_us, times.stream_us);
-    keep_slowest(library_us, times.library_us);
+    copy_us.resize(times.copy_us.size());
+    for (std::size_t f = 0; f < copy_us.size(); ++f) keep_slowest(copy_us[f], times.copy_us[f]);
     if (&bytes == &results.front()) result.first = times;
   }
-  result.copy_us = std::min(percentile(stream_us, 0.5), percentile(library_us, 0.5));
+  for (const auto& form : copy_us) {
+    const double us = percentile(form, 0.5);
+    if (&form == &copy_us.front() || us < result.copy_us) result.copy_us = us;
+  }
   return result;
 }
 
-Json machine_record() {
-  const Machine machine = this_machine();
+Json machine_record(const Gpu& gpu) {
+  static const Machine machine = this_machine();
+  const bool has_gpu = gpu.count > 0;
   Json record;
   record["cpu"] = machine.cpu;
   record["cores"] = machine.cores;
-  for (const char* name : {"gpu", "gpus", "driver", "cuda"}) record[name] = nullptr;
+  record["gpu"] = has_gpu ? Json(gpu.name) : Json(nullptr);
+  record["gpus"] = has_gpu ? Json(gpu.count) : Json(nullptr);
+  record["driver"] = has_gpu ? Json(gpu.driver) : Json(nullptr);
+  record["cuda"] = has_gpu ? Json(gpu.cuda) : Json(nullptr);
   record["os"] = machine.os;
   return record;
 }
@@ -108,13 +120,15 @@ void describe_case(Json& record, const BenchResult& result, Launch launch) {
   record["routing"] = flags.shape.routing;
   record["seed"] = flags.common.seed;
   record["iters"] = flags.iters;
-  record["workers"] = result.first.workers;
+  const int gpus = result.first.gpu.count;
+  record["workers"] = gpus > 0 ? Json(nullptr) : Json(result.first.workers);
   record["method"] = flags.method;
   record["num_sms"] = result.first.workers;
-  record["gpu_sms"] = nullptr;
+  const int ranks_per_gpu = gpus > 0 ? (bench.ranks + gpus - 1) / gpus : 0;
+  record["gpu_sms"] = gpus > 0 ? Json(result.first.workers * ranks_per_gpu) : Json(nullptr);
 }
 
-Json bench_record(const BenchResult& result, Launch launch, const Json& machine) {
+Json bench_record(const BenchResult& result, Launch launch) {
   Json record = make_record("bench");
   describe_case(record, result, launch);
   const BenchCase& bench = result.bench;
@@ -130,7 +144,7 @@ Json bench_record(const BenchResult& result, Launch launch, const Json& machine)
   record["logical_gbs"] = gigabytes_per_second(bench.logical_bytes_max(), p50);
   for (const char* name : {"overlap", "late", "offload", "wait_us", "move_us"}) record[name] = nullptr;
   record["ok"] = true;
-  record["machine"] = machine;
+  record["machine"] = machine_record(result.first.gpu);
   return record;
 }
 
@@ -168,7 +182,6 @@ int run_bench(const BenchFlags& flags) {
   const auto ops = ops_of(flags);
   Launcher launcher(flags.common.launch, flags.common.ranks, 2);
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
-  const Json machine = launcher.prints() ? machine_record() : Json();
   bool heading = launcher.prints() && !flags.common.json;
   for (const std::int64_t tokens : flags.shape.tokens) {
     for (const Op op : ops) {
@@ -177,8 +190,8 @@ int run_bench(const BenchFlags& flags) {
       const BenchResult result = measure(launcher, bench);
       if (progress) fmt::print(stderr, "\r\033[K");
       if (!launcher.prints()) continue;
-      const Json record = bench_record(result, launcher.launch(), machine);
-      if (heading) print_heading(flags, launcher.ranks(), machine);
+      const Json record = bench_record(result, launcher.launch());
+      if (heading) print_heading(flags, launcher.ranks(), record["machine"]);
       heading = false;
       flags.common.json ? print_line(record) : print_row(record);
     }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace sluice::cli {
 
@@ -32,6 +33,18 @@ std::size_t copy_window_bytes(bool combine, std::int64_t rows, std::size_t row_b
 enum class CopyForm {
   stream,   // stores past the caches
   library,  // memcpy, which chooses for itself
+  bulk,     // a GPU's bulk copies
+};
+
+// What one rank measures beside an operation: a plain copy of the same bytes, in one form or several.
+class Yardstick {
+ public:
+  virtual ~Yardstick() = default;
+  virtual std::vector<CopyForm> forms() const = 0;
+  // Wakes what run() needs.
+  virtual void prepare(CopyForm form) = 0;
+  // Returns when this rank's copy has ended, seen by every rank.
+  virtual void run() = 0;
 };
 
 // dispatch: copies `rows` rows from own memory into the next rank's window.
@@ -42,14 +55,13 @@ void copy_out(const CopyWork& work, CopyForm form, int worker, int workers);
 void copy_home(const CopyWork& work, CopyForm form, int worker, int workers);
 
 // `workers` threads, the caller's included, that do one part each.
-class CopyTeam {
+class CopyTeam final : public Yardstick {
  public:
   CopyTeam(const CopyWork& work, bool combine, int workers);
-  ~CopyTeam();
-  // Wakes the helpers, so that run() need not.
-  void prepare(CopyForm form);
-  // Returns when all have done their part, seen by every rank.
-  void run();
+  ~CopyTeam() override;
+  std::vector<CopyForm> forms() const override { return {CopyForm::stream, CopyForm::library}; }
+  void prepare(CopyForm form) override;
+  void run() override;
 
  private:
   struct Shared;

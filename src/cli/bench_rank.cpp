@@ -10,7 +10,9 @@
 
 #include "cli/barrier.h"
 #include "cli/bench_copy.h"
+#include "cli/bench_copy_gpu.h"
 #include "cli/bench_rows.h"
+#include "cli/engine_views.h"
 #include "cli/exchange.h"
 
 namespace sluice::cli {
@@ -51,6 +53,7 @@ class BenchRank {
         bench_.flags.num_sms > 0 ? std::min(bench_.flags.num_sms, comm_.num_sms()) : comm_.num_sms();
     times_.nodes = comm_.nodes();
     times_.engine = comm_.engine();
+    if (on_gpu()) times_.gpu = this_gpu();
     prepare();
     agree_on_values();
     if (header_.wrong.load() != 0) return times_;  // another rank says why
@@ -61,25 +64,25 @@ class BenchRank {
  private:
   // The values, and whatever the measured call needs.
   void prepare() {
-    args_ = exchange_.dispatch_args();
+    args_ = for_engine(comm_, exchange_.dispatch_args());
     DispatchResult sent = comm_.dispatch(args_);
     sent.ready.wait();
     if (bench_.op == Op::dispatch) {
-      wrong_ = check_dispatch(bench_, context_.rank, sent);
+      wrong_ = check_dispatch(bench_, context_.rank, on_host(comm_, sent));
       if (!bench_.flags.cached) return;
       args_.expert_ids = {};
       args_.route = sent.route;
       sent = {};  // its rows would only fill the arena
       sent = comm_.dispatch(args_);
       sent.ready.wait();
-      if (wrong_.empty()) wrong_ = check_dispatch(bench_, context_.rank, sent);
+      if (wrong_.empty()) wrong_ = check_dispatch(bench_, context_.rank, on_host(comm_, sent));
       return;
     }
     back_ = exchange_.combine_args(comm_, sent);
     sent = {};
     CombineResult home = comm_.combine(back_);
     home.ready.wait();
-    wrong_ = check_combine(bench_, context_.rank, home);
+    wrong_ = check_combine(bench_, context_.rank, on_host(comm_, home));
   }
 
   void agree_on_values() {
@@ -96,6 +99,19 @@ class BenchRank {
   void meet() {
     const bool cores = static_cast<unsigned>(bench_.ranks) <= std::thread::hardware_concurrency();
     header_.barrier.wait(bench_.ranks, cores ? WaitFor::spin : WaitFor::yield);
+  }
+
+  bool on_gpu() const { return memory_kind(comm_) == MemoryKind::device; }
+
+  std::unique_ptr<Yardstick> make_yardstick(Buffer& home) {
+    const bool combine = bench_.op == Op::combine;
+    if (!on_gpu()) return std::make_unique<CopyTeam>(copy_work(home), combine, times_.workers);
+    return make_gpu_yardstick(context_.group, {.combine = combine,
+                                               .one_process = context_.launch == Launch::threads,
+                                               .row_bytes = copy_row_bytes(bench_),
+                                               .rows = copy_rows(bench_),
+                                               .tokens = bench_.tokens,
+                                               .blocks = times_.workers});
   }
 
   CopyWork copy_work(Buffer& home) {
@@ -116,17 +132,19 @@ class BenchRank {
 
   void measure() {
     Buffer home(static_cast<std::size_t>(bench_.tokens) * copy_row_bytes(bench_));
-    CopyTeam team(copy_work(home), bench_.op == Op::combine, times_.workers);
+    const auto yardstick = make_yardstick(home);
+    const std::vector<CopyForm> forms = yardstick->forms();
+    times_.copy_us.resize(forms.size());
     for (int i = -bench_.flags.warmup; i < bench_.flags.iters; ++i) {
       meet();
       const auto [op_us, host_us] = measure_op();
-      const double stream_us = measure_copy(team, CopyForm::stream);
-      const double library_us = measure_copy(team, CopyForm::library);
+      for (std::size_t f = 0; f < forms.size(); ++f) {
+        const double copy_us = measure_copy(*yardstick, forms[f]);
+        if (i >= 0) times_.copy_us[f].push_back(copy_us);
+      }
       if (i < 0) continue;
       times_.op_us.push_back(op_us);
       times_.host_us.push_back(host_us);
-      times_.stream_us.push_back(stream_us);
-      times_.library_us.push_back(library_us);
     }
     meet();
   }
@@ -145,11 +163,11 @@ class BenchRank {
     return {microseconds(begin, Clock::now()), microseconds(begin, returned)};
   }
 
-  double measure_copy(CopyTeam& team, CopyForm form) {
-    team.prepare(form);
+  double measure_copy(Yardstick& yardstick, CopyForm form) {
+    yardstick.prepare(form);
     meet();
     const auto begin = Clock::now();
-    team.run();
+    yardstick.run();
     return microseconds(begin, Clock::now());
   }
 
@@ -167,6 +185,7 @@ class BenchRank {
 }  // namespace
 
 std::size_t bench_shared_bytes(const BenchCase& bench) {
+  if (bench.flags.common.engine == "cuda") return kHeaderBytes;  // the windows lie on the GPU
   const std::size_t window =
       copy_window_bytes(bench.op == Op::combine, copy_rows(bench), copy_row_bytes(bench), bench.ranks);
   return kHeaderBytes + window * static_cast<std::size_t>(bench.ranks);
@@ -174,6 +193,7 @@ std::size_t bench_shared_bytes(const BenchCase& bench) {
 
 RankTimes run_bench_rank(const BenchCase& bench, RankContext& context) {
   try {
+    take_gpu(bench.flags.common, context);
     BenchRank rank(bench, context);
     return rank.run();
   } catch (...) {

@@ -6,18 +6,19 @@
 #include <vector>
 
 #include "cli/bench_case.h"
+#include "cli/gpu.h"
 #include "cli/launch.h"
 
 namespace sluice::cli {
 
 struct RankTimes {
-  std::vector<double> op_us;      // per iteration: from the call to the moment its result may be used
-  std::vector<double> host_us;    // of the call alone
-  std::vector<double> stream_us;  // the plain copy, in both forms
-  std::vector<double> library_us;
-  int workers = 0;
+  std::vector<double> op_us;    // per iteration: from the call to the moment its result may be used
+  std::vector<double> host_us;  // of the call alone
+  std::vector<std::vector<double>> copy_us;  // of the plain copy, in each of its forms
+  int workers = 0;                           // a GPU engine: SMs
   int nodes = 1;
   std::string engine;
+  Gpu gpu;  // where the engine is a GPU's
 };
 
 // Shared memory that run_bench_rank needs.

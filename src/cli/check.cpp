@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 
+#include "cli/engine_views.h"
 #include "cli/json.h"
 #include "cli/usage.h"
 
@@ -29,6 +30,7 @@ struct Verdict {
 // "pass\n", "fail\nREASON", "skip\nREASON"
 std::string check_as_rank(const Promise& promise, RankContext& ranks, const CommonFlags& flags) {
   try {
+    take_gpu(flags, ranks);
     CheckContext context{ranks, flags};
     promise.check(context);
     return "pass\n";
@@ -85,14 +87,6 @@ Json check_record(const Promise& promise, const Verdict& verdict, const Launcher
   return record;
 }
 
-std::string engine_in_use(const std::string& asked) {
-  if (!asked.empty()) return asked;
-  for (const EngineInfo& engine : engines()) {
-    if (engine.usable) return engine.name;
-  }
-  return "none";
-}
-
 // Asked for by name, an engine that cannot run is an error, not a list of failed promises.
 void require_usable(const std::string& asked) {
   for (const EngineInfo& engine : engines()) {
@@ -136,9 +130,14 @@ std::vector<std::string> known_promises(std::vector<std::string> only) {
 
 int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
   const std::vector<std::string> only = known_promises(given);
-  const std::string engine = engine_in_use(flags.engine);
-  require_usable(engine);
   Launcher launcher(flags.launch, flags.ranks, 2);
+  // Asked in the ranks' processes: this one must not start CUDA before it forks.
+  const auto engines_of_ranks = launcher.run([&](RankContext&) {
+    const std::string name = engine_in_use(flags.engine);
+    require_usable(name);
+    return name;
+  });
+  const std::string engine = engines_of_ranks.empty() ? "" : engines_of_ranks.front();
   int counts[3] = {0, 0, 0};
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   for (const Promise& promise : all_promises()) {
@@ -172,7 +171,8 @@ Command add_check(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("check", "Test the promises of the contract on this machine, one line each");
   add_common_flags(*app, *flags);
-  app->add_option("--only", *only, "Only these promises (docs/promises.md), for example V1,C6")->delimiter(',');
+  app->add_option("--only", *only, "Only these promises (docs/promises.md), for example V1,C6")
+      ->delimiter(',');
   return {app, [flags, only] { return run_check(*flags, *only); }};
 }
 

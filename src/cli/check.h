@@ -70,6 +70,9 @@ BenchCase check_case(const CheckContext& context, const CheckShape& shape);
 // Options of a communicator for it, with a deadline that suits a check.
 CommunicatorOptions check_options(const CheckContext& context, const BenchCase& bench);
 
+// Dispatches what is in host memory, and waits.
+DispatchResult send(Communicator& comm, const DispatchArgs& args);
+
 // Dispatches, checks, combines, checks. Throws Broken.
 void exchange_and_check(CheckContext& context, Communicator& comm, const BenchCase& bench, int channel = 0);
 

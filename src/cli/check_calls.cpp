@@ -8,6 +8,7 @@
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
+#include "cli/engine_views.h"
 #include "cli/exchange.h"
 
 namespace sluice::cli {
@@ -17,17 +18,11 @@ void require_right(const std::string& what, const std::string& wrong) {
   require(wrong.empty(), what + ", " + wrong);
 }
 
-DispatchResult send(Communicator& comm, const DispatchArgs& args) {
-  DispatchResult sent = comm.dispatch(args);
-  sent.ready.wait();
-  return sent;
-}
-
 void bring_home(CheckContext& context, Communicator& comm, const Exchange& exchange, const BenchCase& bench,
                 const DispatchResult& sent) {
   const CombineResult home = comm.combine(exchange.combine_args(comm, sent));
   home.ready.wait();
-  require_right("combine", check_combine(bench, context.rank(), home));
+  require_right("combine", check_combine(bench, context.rank(), on_host(comm, home)));
 }
 
 // Two routes alive, used in both orders, also for other data, after their ids were overwritten.
@@ -48,7 +43,7 @@ void routes_are_reused(CheckContext& context) {
   out.expert_ids = {};
   out.route = sent_a.route;
   const DispatchResult again = send(comm, out);
-  require_right("dispatch over an old route", check_dispatch(a, context.rank(), again));
+  require_right("dispatch over an old route", check_dispatch(a, context.rank(), on_host(comm, again)));
   bring_home(context, comm, exchange_a, a, again);
   bring_home(context, comm, exchange_b, b, sent_b);
 }
@@ -59,13 +54,13 @@ void bounded_calls_only_queue(CheckContext& context) {
   Communicator comm(context.ranks.group, check_options(context, bench));
   const Exchange exchange(bench, context.rank());
   for (int round = 0; round < 20; ++round) {
-    const DispatchResult sent = comm.dispatch(exchange.dispatch_args());
+    const DispatchResult sent = comm.dispatch(for_engine(comm, exchange.dispatch_args()));
     CombineArgs back;
     back.rows = sent.rows;
     back.route = sent.route;
     const CombineResult home = comm.combine(back);
     home.ready.wait();
-    require_right("dispatch", check_dispatch(bench, context.rank(), sent));
+    require_right("dispatch", check_dispatch(bench, context.rank(), on_host(comm, sent)));
   }
 }
 
@@ -80,13 +75,25 @@ void two_channels_at_once(CheckContext& context) {
     const CombineResult home = comm.combine(back);
     DispatchArgs out = exchange.dispatch_args();
     out.channel = 1;
-    DispatchResult next = comm.dispatch(out);
+    DispatchResult next = comm.dispatch(for_engine(comm, out));
     home.ready.wait();
     next.ready.wait();
-    require_right("combine", check_combine(bench, context.rank(), home));
-    require_right("dispatch", check_dispatch(bench, context.rank(), next));
+    require_right("combine", check_combine(bench, context.rank(), on_host(comm, home)));
+    require_right("dispatch", check_dispatch(bench, context.rank(), on_host(comm, next)));
     sent = std::move(next);
   }
+}
+
+void require_clean_padding(const BenchCase& bench, const DispatchResult& sent) {
+  const std::int64_t rows = sent.num_rows.as<std::int64_t>()[0];
+  require(sent.rows.shape[0] == 128, fmt::format("{} rows in the shape, 128 asked for", sent.rows.shape[0]));
+  for (std::int64_t i = rows * bench.topk; i < 128 * bench.topk; ++i) {
+    require(sent.local_ids.as<std::int32_t>()[i] == -1,
+            fmt::format("an id past the end is {}", sent.local_ids.as<std::int32_t>()[i]));
+    require(sent.weights.as<float>()[i] == 0.0F, "a weight past the end is not 0");
+  }
+  for (std::int64_t i = rows * bench.row_bytes(); i < 128 * bench.row_bytes(); ++i)
+    require(sent.rows.as<std::uint8_t>()[i] == 0, "a row past the end is not zero");
 }
 
 void padding_names_nobody(CheckContext& context) {
@@ -98,22 +105,16 @@ void padding_names_nobody(CheckContext& context) {
   DispatchArgs out = exchange.dispatch_args();
   out.zero_padding = true;
   for (int round = 0; round < 3; ++round) {
-    DispatchResult sent = send(comm, out);
+    const DispatchResult result = send(comm, out);
+    const DispatchResult sent = on_host(comm, result);
     require_right("dispatch", check_dispatch(bench, context.rank(), sent));
-    const std::int64_t rows = sent.num_rows.as<std::int64_t>()[0];
-    require(sent.rows.shape[0] == 128,
-            fmt::format("{} rows in the shape, 128 asked for", sent.rows.shape[0]));
-    for (std::int64_t i = rows * bench.topk; i < 128 * bench.topk; ++i) {
-      require(sent.local_ids.as<std::int32_t>()[i] == -1,
-              fmt::format("an id past the end is {}", sent.local_ids.as<std::int32_t>()[i]));
-      require(sent.weights.as<float>()[i] == 0.0F, "a weight past the end is not 0");
-    }
-    const std::int64_t bytes = bench.row_bytes();
-    for (std::int64_t i = rows * bytes; i < 128 * bytes; ++i)
-      require(sent.rows.as<std::uint8_t>()[i] == 0, "a row past the end is not zero");
-    std::memset(sent.rows.data, 0xFF, static_cast<std::size_t>(128 * bytes));
+    require_clean_padding(bench, sent);
+    std::memset(sent.rows.data, 0xFF, static_cast<std::size_t>(128 * bench.row_bytes()));
     std::memset(sent.local_ids.data, 7, static_cast<std::size_t>(128 * bench.topk) * 4);
     std::memset(sent.weights.data, 0xFF, static_cast<std::size_t>(128 * bench.topk) * 4);
+    put_back(comm, sent.rows, result.rows);
+    put_back(comm, sent.local_ids, result.local_ids);
+    put_back(comm, sent.weights, result.weights);
   }
 }
 
@@ -127,7 +128,7 @@ void too_little_room_is_found(CheckContext& context) {
   drop.counts = Counts::bounded;
   const DispatchResult sent = send(comm, drop);
   const auto rows = static_cast<std::int64_t>(arrivals(bench, context.rank(), 1).size());
-  const std::int64_t dropped = sent.dropped.as<std::int64_t>()[0];
+  const std::int64_t dropped = on_host(comm, sent.dropped).as<std::int64_t>()[0];
   require(dropped == std::max<std::int64_t>(0, rows - 1),
           fmt::format("{} rows dropped of {}, where 1 has room", dropped, rows));
   exchange_and_check(context, comm, check_case(context, {}));
@@ -173,7 +174,7 @@ void memory_does_not_grow(CheckContext& context) {
     out.rows.data = rows->data();
     out.rows.owner = rows;
     out.counts = Counts::bounded;
-    const Event ready = comm.dispatch(out).ready;
+    const Event ready = comm.dispatch(for_engine(comm, out)).ready;
     if (round % 10 == 9) ready.wait();
   }
   send(comm, exchange.dispatch_args());

@@ -7,6 +7,7 @@
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
+#include "cli/engine_views.h"
 #include "cli/exchange.h"
 
 namespace sluice::cli {
@@ -39,12 +40,11 @@ void late_peer(CheckContext& context) {
   const Exchange exchange(bench, context.rank());
   if (context.rank() == late) {
     std::this_thread::sleep_for(milliseconds(kDeadline + 1000));
-    error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
+    error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
     return;
   }
   const auto begin = Clock::now();
-  const std::string message =
-      error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
+  const std::string message = error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
   const double took = milliseconds_since(begin);
   require(took < kDeadline + 1000,
           fmt::format("the error came after {:.0f} ms with a deadline of {} ms", took, kDeadline));
@@ -64,7 +64,7 @@ void lost_peer(CheckContext& context) {
   if (context.rank() == context.size() - 1) context.ranks.leave("pass\n");
   const auto begin = Clock::now();
   const Exchange exchange(bench, context.rank());
-  error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
+  error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
   const double took = milliseconds_since(begin);
   require(took < 5000, fmt::format("a dead process was noticed after {:.0f} ms", took));
 }
@@ -86,7 +86,7 @@ void disagreement(CheckContext& context) {
   const BenchCase other = check_case(context, {.topk = context.rank() == 0 ? 3 : 4});
   const Exchange differs(other, context.rank());
   const auto begin = Clock::now();
-  error_of("PeerError", [&] { comm.dispatch(differs.dispatch_args()).ready.wait(); });
+  error_of("PeerError", [&] { send(comm, differs.dispatch_args()); });
   require(milliseconds_since(begin) < 5000, "the ranks waited for a deadline");
   exchange_and_check(context, comm, bench);
 }
@@ -100,7 +100,7 @@ void left_in_a_hurry(CheckContext& context) {
     std::optional<DispatchResult> sent;
     {
       Communicator comm(context.ranks.group, check_options(context, bench));
-      sent = comm.dispatch(exchange.dispatch_args());
+      sent = comm.dispatch(for_engine(comm, exchange.dispatch_args()));
     }
     require(sent->ready.query(), "the operation had not ended when its communicator had");
   }
@@ -113,14 +113,13 @@ void waiting_is_attributed(CheckContext& context) {
   const BenchCase bench = check_case(context, {});
   Communicator comm(context.ranks.group, check_options(context, bench));
   exchange_and_check(context, comm, bench);
-  std::vector<std::int64_t> waited(static_cast<std::size_t>(context.size()), 0);
   const Exchange exchange(bench, context.rank());
   DispatchArgs out = exchange.dispatch_args();
-  out.waited = TensorView(waited.data(), DataType::int64, context.size());
+  out.waited = counters(comm);
   context.ranks.group.barrier();
   if (context.rank() == 1) std::this_thread::sleep_for(milliseconds(200));
-  comm.dispatch(out).ready.wait();
-  const double for_late = static_cast<double>(waited[1]) * 1e-6;
+  send(comm, out);
+  const double for_late = static_cast<double>(out.waited.as<std::int64_t>()[1]) * 1e-6;
   if (context.rank() != 1)
     require(for_late > 150 && for_late < 400,
             fmt::format("rank 1 was 200 ms late, {:.1f} ms were counted for it", for_late));
@@ -137,8 +136,8 @@ void nobody_succeeds_alone(CheckContext& context) {
   const Exchange exchange(bench, context.rank());
   if (context.rank() == context.size() - 1)
     std::this_thread::sleep_for(milliseconds(200 + 150 * context.size()));
-  error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
-  error_of("PeerError", [&] { comm.dispatch(exchange.dispatch_args()).ready.wait(); });
+  error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
+  error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
+#include "cli/engine_views.h"
 #include "cli/exchange.h"
 
 namespace sluice::cli {
@@ -48,9 +49,8 @@ void ids_in_both_widths(CheckContext& context) {
   const Exchange exchange(bench, context.rank());
   DispatchArgs out = exchange.dispatch_args();
   out.expert_ids = ConstTensorView(wide.data(), DataType::int64, mine.tokens(), bench.topk);
-  const DispatchResult sent = comm.dispatch(out);
-  sent.ready.wait();
-  const std::string wrong = check_dispatch(bench, context.rank(), sent);
+  const DispatchResult sent = send(comm, out);
+  const std::string wrong = check_dispatch(bench, context.rank(), on_host(comm, sent));
   require(wrong.empty(), "int64 ids: " + wrong);
 }
 
@@ -69,8 +69,8 @@ void wrong_ids_are_found(CheckContext& context) {
     out.expert_ids = ConstTensorView(ids.data(), DataType::int32,
                                      static_cast<std::int64_t>(ids.size()) / bench.topk, bench.topk);
     out.checks = Checks::on;
-    const std::string message = error_of(context.rank() == 0 ? "ArgumentError" : "PeerError",
-                                         [&] { comm.dispatch(out).ready.wait(); });
+    const std::string message =
+        error_of(context.rank() == 0 ? "ArgumentError" : "PeerError", [&] { send(comm, out); });
     require(message.find(context.rank() == 0 ? "3" : "0") != std::string::npos,
             "the error does not say where: " + message);
   }

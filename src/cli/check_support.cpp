@@ -7,6 +7,7 @@
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
+#include "cli/engine_views.h"
 #include "cli/exchange.h"
 #include "cli/routing_model.h"
 
@@ -43,8 +44,9 @@ BenchCase check_case(const CheckContext& context, const CheckShape& shape) {
   RoutingModel model;
   parse_routing_model(shape.routing, model);
   for (int r = 0; r < bench.ranks; ++r) {
-    const std::int64_t tokens =
-        shape.tokens.empty() ? 40 + 7 * (r % 8) : shape.tokens[static_cast<std::size_t>(r) % shape.tokens.size()];
+    const std::int64_t tokens = shape.tokens.empty()
+                                    ? 40 + 7 * (r % 8)
+                                    : shape.tokens[static_cast<std::size_t>(r) % shape.tokens.size()];
     bench.tokens = std::max(bench.tokens, tokens);
     bench.decisions.push_back(generate(model, bench.experts, bench.topk, tokens, context.flags.seed,
                                        static_cast<std::uint64_t>(r)));
@@ -61,19 +63,24 @@ CommunicatorOptions check_options(const CheckContext& context, const BenchCase& 
   return options;
 }
 
+DispatchResult send(Communicator& comm, const DispatchArgs& args) {
+  DispatchResult sent = comm.dispatch(for_engine(comm, args));
+  sent.ready.wait();
+  return sent;
+}
+
 void exchange_and_check(CheckContext& context, Communicator& comm, const BenchCase& bench, int channel) {
   const Exchange exchange(bench, context.rank());
   DispatchArgs out = exchange.dispatch_args();
   out.channel = channel;
-  const DispatchResult sent = comm.dispatch(out);
-  sent.ready.wait();
-  const std::string wrong_rows = check_dispatch(bench, context.rank(), sent);
+  const DispatchResult sent = send(comm, out);
+  const std::string wrong_rows = check_dispatch(bench, context.rank(), on_host(comm, sent));
   require(wrong_rows.empty(), "dispatch, " + wrong_rows);
   CombineArgs back = exchange.combine_args(comm, sent);
   back.channel = channel;
   const CombineResult home = comm.combine(back);
   home.ready.wait();
-  const std::string wrong_sums = check_combine(bench, context.rank(), home);
+  const std::string wrong_sums = check_combine(bench, context.rank(), on_host(comm, home));
   require(wrong_sums.empty(), "combine, " + wrong_sums);
 }
 

@@ -7,6 +7,7 @@
 
 #include "cli/bench_rows.h"
 #include "cli/check.h"
+#include "cli/engine_views.h"
 #include "cli/exchange.h"
 #include "cli/numbers.h"
 
@@ -31,17 +32,15 @@ void same_bytes_every_time(CheckContext& context) {
   const Exchange exchange(bench, context.rank());
   std::vector<std::uint8_t> first;
   for (int run = 0; run < 50; ++run) {
-    const DispatchResult sent = comm.dispatch(exchange.dispatch_args());
-    sent.ready.wait();
+    const DispatchResult sent = send(comm, exchange.dispatch_args());
     const auto bytes = static_cast<std::size_t>(sent.rows.elements() * size_of(sent.rows.dtype));
     std::vector<std::uint8_t> got(bytes);
-    if (bytes > 0) std::memcpy(got.data(), sent.rows.data, bytes);
+    fetch(memory_kind(comm), got.data(), sent.rows.data, bytes);
     if (run == 0) first = got;
     require(got == first, fmt::format("run {} gave other bytes than run 0", run));
   }
-  const DispatchResult sent = comm.dispatch(exchange.dispatch_args());
-  sent.ready.wait();
-  const std::string wrong = check_dispatch(bench, context.rank(), sent);
+  const DispatchResult sent = send(comm, exchange.dispatch_args());
+  const std::string wrong = check_dispatch(bench, context.rank(), on_host(comm, sent));
   require(wrong.empty(), wrong);
 }
 
@@ -59,10 +58,10 @@ void quantised_rows(CheckContext& context) {
                  {.hidden = 256, .dtype = DataType::fp32, .layout = Layout::grouped, .quantise = true});
 }
 
-double dot(const TensorView& a, const TensorView& b, double& size) {
+double dot(const float* a, const TensorView& b, double& size) {
   double sum = 0;
-  for (std::int64_t i = 0; i < a.elements(); ++i) {
-    const double product = static_cast<double>(a.as<float>()[i]) * static_cast<double>(b.as<float>()[i]);
+  for (std::int64_t i = 0; i < b.elements(); ++i) {
+    const double product = static_cast<double>(a[i]) * static_cast<double>(b.as<float>()[i]);
     sum += product;
     size += std::fabs(product);
   }
@@ -75,24 +74,16 @@ void adjoint(CheckContext& context) {
   Communicator comm(context.ranks.group, check_options(context, bench));
   const Exchange exchange(bench, context.rank());
   const DispatchArgs out = exchange.dispatch_args();
-  const DispatchResult sent = comm.dispatch(out);
-  sent.ready.wait();
-  std::vector<float> copy(sent.rows.as<float>(), sent.rows.as<float>() + sent.rows.elements());
-  CombineArgs back = exchange.combine_args(comm, sent);
-  TensorView y;
-  y.data = const_cast<void*>(back.rows.data);
-  y.dims = 1;
-  y.shape[0] = sent.rows.elements();
+  const DispatchResult sent = send(comm, out);
+  const TensorView there_rows = on_host(comm, sent.rows);
+  const std::vector<float> copy(there_rows.as<float>(), there_rows.as<float>() + there_rows.elements());
+  const CombineArgs back = exchange.combine_args(comm, sent);  // takes the place of the rows
   double size = 0;
-  const double there = dot(TensorView(copy.data(), DataType::fp32, sent.rows.elements()), y, size);
+  const double there = dot(copy.data(), on_host(comm, sent.rows), size);
   const CombineResult home = comm.combine(back);
   home.ready.wait();
-  TensorView x;
-  x.data = const_cast<void*>(out.rows.data);
-  x.dims = 1;
-  x.shape[0] = home.rows.elements();
   double ignored = 0;
-  const double here = dot(home.rows, x, ignored);
+  const double here = dot(static_cast<const float*>(out.rows.data), on_host(comm, home.rows), ignored);
   double difference = 0;
   double scale = 0;
   for (const double part : context.gather(there - here)) difference += part;
@@ -111,16 +102,16 @@ void nan_stays_in_its_row(CheckContext& context) {
   const Exchange exchange(bench, context.rank());
   DispatchArgs out = exchange.dispatch_args();
   out.rows = ConstTensorView(rows.data(), DataType::fp32, 16, hidden);
-  const DispatchResult sent = comm.dispatch(out);
-  sent.ready.wait();
+  const DispatchResult sent = send(comm, out);
   CombineArgs back;
   back.rows = sent.rows;
   back.route = sent.route;
   const CombineResult home = comm.combine(back);
   home.ready.wait();
-  for (std::int64_t i = 0; i < home.rows.elements(); ++i) {
+  const TensorView sums = on_host(comm, home.rows);
+  for (std::int64_t i = 0; i < sums.elements(); ++i) {
     const bool expected = i == kBad * hidden + 3;
-    require(std::isnan(home.rows.as<float>()[i]) == expected,
+    require(std::isnan(sums.as<float>()[i]) == expected,
             fmt::format("token {}, element {}: {}", i / hidden, i % hidden,
                         expected ? "the NaN got lost" : "a NaN of another element came"));
   }

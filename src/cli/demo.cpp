@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "cli/demo_report.h"
+#include "cli/engine_views.h"
 #include "cli/json.h"
 #include "cli/moe_layer.h"
 #include "cli/routing_file.h"
@@ -147,6 +148,7 @@ void run_experts(const std::map<int, Expert>& experts, std::int64_t hidden, cons
 }
 
 std::string demo_rank(const DemoPlan& plan, RankContext& context) {
+  take_gpu(plan.flags.common, context);
   Communicator comm(context.group, options_of(plan));
   const std::int64_t first = plan.first_token[context.rank];
   const std::int64_t tokens = plan.tokens_of(context.rank);
@@ -162,11 +164,12 @@ std::string demo_rank(const DemoPlan& plan, RankContext& context) {
   };
   Decisions decisions;
   stage([&] { decisions = plan.decide(first, x); });
-  DispatchArgs out;
+  DispatchArgs out;  // in host memory
   out.rows = ConstTensorView(x.data(), DataType::bf16, tokens, hidden);
   out.expert_ids = ConstTensorView(decisions.ids.data(), DataType::int32, tokens, plan.shape.topk);
   out.weights = ConstTensorView(decisions.weights.data(), DataType::fp32, tokens, plan.shape.topk);
   out.layout = Layout::grouped;
+  out = for_engine(comm, std::move(out));
   DispatchResult sent;
   stage([&] {
     sent = comm.dispatch(out);
@@ -176,7 +179,11 @@ std::string demo_rank(const DemoPlan& plan, RankContext& context) {
   // Arena memory, so that combine can read the rows where they are.
   const TensorView done = sent.host.rows > 0 ? comm.allocate(sent.host.rows, hidden * 2)
                                              : TensorView(nullptr, DataType::bf16, 0, hidden);
-  stage([&] { run_experts(experts, hidden, sent, done); });
+  stage([&] {
+    const TensorView outputs = on_host(comm, done);
+    run_experts(experts, hidden, on_host(comm, sent), outputs);
+    put_back(comm, outputs, done);
+  });
   CombineArgs back;
   back.rows = done;
   back.route = sent.route;
@@ -186,7 +193,8 @@ std::string demo_rank(const DemoPlan& plan, RankContext& context) {
     home = comm.combine(back);
     home.ready.wait();
   });
-  const auto packed = Json::to_cbor(rank_result(sent, stage_us, home, tokens, plan.shape.hidden));
+  const auto packed =
+      Json::to_cbor(rank_result(sent, stage_us, on_host(comm, home), tokens, plan.shape.hidden));
   return {packed.begin(), packed.end()};
 }
 

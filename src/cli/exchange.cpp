@@ -1,6 +1,7 @@
 #include "cli/exchange.h"
 
 #include "cli/bench_rows.h"
+#include "cli/engine_views.h"
 
 namespace sluice::cli {
 
@@ -51,7 +52,9 @@ CombineArgs Exchange::combine_args(Communicator& comm, const DispatchResult& sen
     rows.owner = fresh.owner;
     rows.dtype = type;
   }
-  fill_home_rows(bench_, arrivals(bench_, rank_, sent.rows.shape[1]), rows);
+  const TensorView host = on_host(comm, rows);
+  fill_home_rows(bench_, arrivals(bench_, rank_, sent.rows.shape[1]), host);
+  put_back(comm, host, rows);
   args.rows = rows;
   return args;
 }

@@ -15,10 +15,11 @@ class Exchange {
   // `bench` must outlive it.
   Exchange(const BenchCase& bench, int rank);
 
+  // In host memory: the calls take for_engine(args).
   DispatchArgs dispatch_args() const;
 
-  // Rows to bring home over the route of `sent`, filled so that check_combine knows them. They take the
-  // place of the dispatched rows where the type fits.
+  // Of an engine: rows to bring home over the route of `sent`, filled so that check_combine knows them. They
+  // take the place of the dispatched rows where the type fits.
   CombineArgs combine_args(Communicator& comm, const DispatchResult& sent) const;
 
  private:

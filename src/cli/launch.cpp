@@ -4,6 +4,7 @@
 #include <sluice/errors.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -83,12 +84,16 @@ Failure current_failure(int rank) {
 
 Launcher::Launcher(Launch launch, int ranks, int fallback)
     : launch_(launch), ranks_(ranks > 0 ? ranks : fallback) {
+  // For CUDA, should an engine start it: a queue for every stream, and no first launch that has to load its
+  // kernel behind a waiting stream.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (launch != Launch::env) return;
   env_group_ = Group::from_environment();
   ranks_ = env_group_.size();
   if (ranks > 0 && ranks != ranks_) {
-    throw UsageError(fmt::format("--ranks {}, but the environment says {}; leave --ranks out with --launch env",
-                                 ranks, ranks_));
+    throw UsageError(fmt::format(
+        "--ranks {}, but the environment says {}; leave --ranks out with --launch env", ranks, ranks_));
   }
 }
 

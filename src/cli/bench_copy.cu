@@ -1,0 +1,152 @@
+// The two kernels of bench_copy_gpu.h: what dispatch and combine must move, and nothing else.
+#include <cuda/ptx>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "cli/bench_copy_gpu.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace ptx = cuda::ptx;
+
+constexpr std::int64_t kSlotBytes = 200 * 1024;  // of all slots together
+constexpr std::int64_t kMostChunkBytes = 24 * 1024;
+constexpr int kMostSlots = 64;
+constexpr int kStoresInFlight = 3;  // stores that may still be reading their slots
+constexpr int kWarp = 32;
+
+struct Ring {
+  std::byte* slots;
+  std::uint64_t* full;   // loaded
+  std::uint64_t* empty;  // stored
+};
+
+__device__ Ring ring_of(const GpuCopyArgs& args) {
+  extern __shared__ __align__(128) std::byte shared[];
+  auto* barriers = reinterpret_cast<std::uint64_t*>(shared + kSlotBytes);
+  return {shared, barriers, barriers + args.slots};
+}
+
+__device__ void await(std::uint64_t* barrier, std::uint32_t parity) {
+  while (!ptx::mbarrier_try_wait_parity(barrier, parity)) {
+  }
+}
+
+// Calls each(from, to, bytes) for one row's chunks.
+template <class Each>
+__device__ void each_chunk(const GpuCopyArgs& args, const std::byte* from, std::byte* to, Each& each) {
+  for (std::int64_t begin = 0; begin < args.row_bytes; begin += args.chunk_bytes) {
+    const std::int64_t left = args.row_bytes - begin;
+    const auto bytes = static_cast<std::uint32_t>(left < args.chunk_bytes ? left : args.chunk_bytes);
+    each(from == nullptr ? nullptr : from + begin, to == nullptr ? nullptr : to + begin, bytes);
+  }
+}
+
+// dispatch: rows out of own memory, read round and round, into the next rank's window.
+template <class Each>
+__device__ void each_move_out(const GpuCopyArgs& args, Each& each) {
+  if (args.tokens == 0) return;
+  std::byte* to = args.windows[(args.rank + 1) % args.ranks];
+  const std::int64_t end = args.rows * (blockIdx.x + 1) / gridDim.x;
+  for (std::int64_t row = args.rows * blockIdx.x / gridDim.x; row < end; ++row)
+    each_chunk(args, args.own + row % args.tokens * args.row_bytes, to + row * args.row_bytes, each);
+}
+
+// combine: rows out of the peers' windows; the last of a token's rows is stored. A token without rows
+// stores what happens to lie in its slot.
+template <class Each>
+__device__ void each_move_home(const GpuCopyArgs& args, Each& each) {
+  const int peers = args.ranks > 1 ? args.ranks - 1 : 1;
+  const std::int64_t end = args.tokens * (blockIdx.x + 1) / gridDim.x;
+  for (std::int64_t t = args.tokens * blockIdx.x / gridDim.x; t < end; ++t) {
+    const std::int64_t first = t * args.rows / args.tokens;
+    const std::int64_t last = (t + 1) * args.rows / args.tokens;
+    std::byte* to = args.home + t * args.row_bytes;
+    if (first == last) each_chunk(args, nullptr, to, each);
+    for (std::int64_t i = first; i < last; ++i) {
+      const std::byte* window = args.windows[(args.rank + 1 + i % peers) % args.ranks];
+      each_chunk(args, window + i / peers * args.row_bytes, i + 1 == last ? to : nullptr, each);
+    }
+  }
+}
+
+template <bool combine, class Each>
+__device__ void each_move(const GpuCopyArgs& args, Each each) {
+  if constexpr (combine)
+    each_move_home(args, each);
+  else
+    each_move_out(args, each);
+}
+
+template <bool combine>
+__device__ void load(const GpuCopyArgs& args, const Ring& ring) {
+  std::uint32_t slot = 0, turn = 0;
+  each_move<combine>(args, [&](const std::byte* from, std::byte*, std::uint32_t bytes) {
+    await(&ring.empty[slot], (turn & 1) ^ 1);
+    if (from != nullptr) {
+      ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &ring.full[slot], bytes);
+      ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, ring.slots + slot * args.chunk_bytes, from, bytes,
+                         &ring.full[slot]);
+    } else {
+      ptx::mbarrier_arrive(&ring.full[slot]);
+    }
+    if (++slot == static_cast<std::uint32_t>(args.slots)) slot = 0, ++turn;
+  });
+}
+
+template <bool combine>
+__device__ void store(const GpuCopyArgs& args, const Ring& ring) {
+  const auto slots = static_cast<std::uint32_t>(args.slots);
+  std::uint32_t slot = 0, turn = 0, begun = 0, read = 0;
+  each_move<combine>(args, [&](const std::byte*, std::byte* to, std::uint32_t bytes) {
+    await(&ring.full[slot], turn & 1);
+    if (to != nullptr)
+      ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, to, ring.slots + slot * args.chunk_bytes, bytes);
+    ptx::cp_async_bulk_commit_group();
+    if (++slot == slots) slot = 0, ++turn;
+    if (++begun <= kStoresInFlight) return;
+    ptx::cp_async_bulk_wait_group_read(ptx::n32_t<kStoresInFlight>{});
+    ptx::mbarrier_arrive(&ring.empty[read]);
+    if (++read == slots) read = 0;
+  });
+  ptx::cp_async_bulk_wait_group(ptx::n32_t<0>{});
+}
+
+// Two warps: one thread loads, one stores.
+template <bool combine>
+__global__ void __launch_bounds__(2 * kWarp) copy_kernel(const __grid_constant__ GpuCopyArgs args) {
+  const Ring ring = ring_of(args);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2 * args.slots; ++i) ptx::mbarrier_init(&ring.full[i], 1);  // `empty` comes behind
+    ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) load<combine>(args, ring);
+  if (threadIdx.x == kWarp) store<combine>(args, ring);
+}
+
+void expect(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+void cut_slots(GpuCopyArgs& args) {
+  const std::int64_t chunks = (args.row_bytes + kMostChunkBytes - 1) / kMostChunkBytes;
+  args.chunk_bytes = ((args.row_bytes + chunks - 1) / chunks + 15) / 16 * 16;
+  args.slots = static_cast<int>(std::min<std::int64_t>(kMostSlots, kSlotBytes / args.chunk_bytes));
+}
+
+void launch_gpu_copy(const GpuCopyArgs& args, int blocks, void* stream) {
+  const auto kernel = args.combine ? copy_kernel<true> : copy_kernel<false>;
+  const int bytes = static_cast<int>(kSlotBytes) + 2 * kMostSlots * static_cast<int>(sizeof(std::uint64_t));
+  expect(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
+  kernel<<<blocks, 2 * kWarp, bytes, static_cast<cudaStream_t>(stream)>>>(args);
+  expect(cudaGetLastError(), "the launch of the yardstick's kernel");
+}
+
+}  // namespace sluice::cli
