@@ -5,9 +5,10 @@
 #   make asan tsan  only the tests under that sanitizer
 #   make install PREFIX=/usr/local
 #   make bench      micro benchmarks, built to build/bin
-# make gpu-kit and gpu-test come with the CUDA engine.
+#   make gpu-kit    what a machine with a GPU needs to test Sluice, in build/gpu
+#   make gpu-test   the tests and measurements of the CUDA engine, on a machine with a GPU (SANITIZE=1)
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-long asan tsan bench install format clean
+.PHONY: all demo test test-long asan tsan bench gpu-kit gpu-test install format clean
 .DELETE_ON_ERROR:
 
 QUIET := $(shell [ -t 2 ] || echo --quiet)
@@ -41,6 +42,12 @@ asan tsan: build/.packages-test
 bench: build/.packages-test
 	@cmake --preset release -DSLUICE_BENCH=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@ninja -C build $(QUIET) sluice_benchmarks
+
+gpu-kit: build/.packages-gpu
+	@scripts/gpu_kit.sh
+
+gpu-test: gpu-kit
+	@scripts/gpu_test.sh
 
 install: all
 	@cmake --install build --prefix "$(PREFIX)"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what the build (setup.sh build) or the build and the tests (setup.sh test) need and this
-# machine does not have yet. Does nothing, and asks for no rights, when everything is there.
+# Installs what the build (setup.sh build), the build and the tests (setup.sh test) or these and the kit for
+# GPU machines (setup.sh gpu) need and this machine does not have yet. Does nothing, and asks for no rights, when everything is there.
 set -euo pipefail
 
 what=${1:-build}
 packages=(cmake ninja-build g++ pkg-config libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev zlib1g-dev)
-if [[ $what == test ]]; then
+if [[ $what == test || $what == gpu ]]; then
   packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev python3 git binutils util-linux)
 fi
+[[ $what != gpu ]] || packages+=(patchelf)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Tests and measures the CUDA engine out of a kit, within 8 minutes. Ends with `N passed, N failed, N skipped`
+and a table of the measurements.
+
+Environment: SANITIZE=1 runs a smaller suite under compute-sanitizer instead, FULL=1 every number of ranks of
+each test and not one, SHARDS=N so many processes of tests at once. Results go to results.jsonl in the kit, or
+to $OUT where that is set: one JSON object a line, each with machine, driver, versions and command.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from test_report import FAILED, PASSED, SKIPPED, Outcome, Report, read_gtest_text, read_gtest_xml
+
+# Seconds of each part; together under 8 minutes. What does not fit any more is a failure that says so.
+LIMIT_S = {"suite": 200, "engines": 60, "check": 30, "demo": 20, "bench": 25, "sanitizer": 460}
+TOTAL_S = 470
+# One rank a process: what compute-sanitizer says of a process concerns one rank.
+SANITIZED = ["V1.each_token*", "V1.strided*", "V3.combine_adds*", "V4.quantised*", "C1.a_route*", "C4.padding*",
+             "C5.rows_past*", "S1.nothing_to_send*"]
+
+BENCH = [  # flags beyond --engine cuda --json
+    ["--tokens", "0,128,4096"],
+    ["--tokens", "4096", "--cached"],
+    ["--tokens", "4096", "--counts", "bounded"],
+    ["--tokens", "4096", "--layout", "grouped"],
+    ["--tokens", "128", "--layout", "padded", "--counts", "bounded"],
+    ["--tokens", "4096", "--dtype", "e4m3"],
+    ["--tokens", "4096", "--quantise", "--op", "dispatch"],
+    ["--tokens", "4096", "--num-sms", "8"],
+    ["--tokens", "4096", "--routing", "zipf:1"],
+]
+
+
+class Kit:
+    def __init__(self, path, out):
+        self.path = path
+        self.end = time.monotonic() + TOTAL_S
+        self.results = (out or path) / "results.jsonl"
+        self.records = []
+        self.machine = self.describe()
+
+    def program(self, name):
+        return str(self.path / "bin" / name)
+
+    def run(self, command, limit_s, env=None):
+        """(exit code or None when the time was over, stdout, stderr)"""
+        limit_s = min(limit_s, self.end - time.monotonic())
+        if limit_s < 1:
+            return None, "", "no time was left"
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                              env={**os.environ, **(env or {})}, start_new_session=True) as process:
+            try:
+                out, err = process.communicate(timeout=limit_s)
+                return process.returncode, out, err
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                out, err = process.communicate()
+                return None, out, err + f"\nended after its limit of {limit_s:.0f} s"
+
+    def describe(self):
+        query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        gpus = []
+        if shutil.which("nvidia-smi"):
+            gpus = [line.split(", ") for line in self.run(query, 20)[1].splitlines() if ", " in line]
+        info = self.json([self.program("sluice"), "info", "--json"], 30)[0]
+        return {"gpu": gpus[0][0] if gpus else None, "gpus": len(gpus), "driver": gpus[0][1] if gpus else None,
+                "versions": info[0].get("versions") if info else None, "engines": info[0].get("engines") if info else None,
+                "host": info[0].get("machine") if info else None}
+
+    def json(self, command, limit_s, env=None):
+        """(records, sentence of what went wrong or "")"""
+        code, out, err = self.run(command, limit_s, env)
+        records = []
+        for line in out.splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                return records, f"no JSON: {line[:200]}"
+        if code != 0:
+            return records, f"{'no end' if code is None else f'exit code {code}'}: {err.strip()[-2000:]}"
+        return records, ""
+
+    def keep(self, record, command, seconds):
+        line = {**record, "on": self.machine, "ran": " ".join(command), "seconds": round(seconds, 2)}
+        self.records.append(line)
+        with self.results.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+class Shard:
+    """One process of the conformance tests."""
+
+    def __init__(self, kit, name, number, count, command, environment):
+        self.name = f"{name}.shard_{number}"
+        self.log = kit.results.parent / f"{name}-{number}.log"
+        self.xml = self.log.with_suffix(".xml")
+        self.xml.unlink(missing_ok=True)
+        env = {**os.environ, **environment, "GTEST_TOTAL_SHARDS": str(count), "GTEST_SHARD_INDEX": str(number)}
+        with self.log.open("w") as file:
+            self.process = subprocess.Popen([*command, f"--gtest_output=xml:{self.xml}"], stdout=file, env=env,
+                                            stderr=subprocess.STDOUT, start_new_session=True)
+
+    def outcomes(self, end):
+        """A test that had no end by then is a failure."""
+        problem = ""
+        try:
+            code = self.process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            code = self.process.wait()
+            problem = "the time was over before all tests had run"
+        text = self.log.read_text(errors="replace")
+        found = read_gtest_xml(self.xml, "") if self.xml.exists() else read_gtest_text(text, "")
+        if code != 0 and not problem and not (code == 1 and any(o.status == FAILED for o in found)):
+            problem = f"exit code {code}"
+        if problem:
+            found.append(Outcome(f"{self.name}_ends_well", FAILED, f"{text[-3000:]}\n{problem}"))
+        return found
+
+
+def conformance(kit, name, tests, environment=None, shards=1, wrapper=()):
+    began = time.monotonic()
+    end = min(began + LIMIT_S[name], kit.end)
+    command = [*wrapper, kit.program("conformance_tests"), f"--gtest_filter={tests}"]
+    environment = {"SLUICE_TEST_ENGINE": "cuda", **(environment or {})}
+    running = [Shard(kit, name, number, shards, command, environment) for number in range(shards)]
+    outcomes = [outcome for shard in running for outcome in shard.outcomes(end)]
+    counts = {status: sum(o.status == status for o in outcomes) for status in (PASSED, FAILED, SKIPPED)}
+    failures = [o.name for o in outcomes if o.status == FAILED]
+    kit.keep({"record": "gpu_tests", "part": name, **counts, "failures": failures}, command, time.monotonic() - began)
+    return outcomes
+
+
+def suite(kit):
+    environment = {} if os.environ.get("FULL") == "1" else {"SLUICE_REDUCED": "1"}
+    # Tests that measure times stand a neighbour or two, no more.
+    shards = int(os.environ.get("SHARDS") or min(3, max(1, (os.cpu_count() or 1) // 4)))
+    return conformance(kit, "suite", "-harness.*:oracle*.*:V4.cpu_and_cuda*", environment, shards)
+
+
+def engines(kit):
+    return conformance(kit, "engines", "V4.cpu_and_cuda*")
+
+
+def sanitizer(kit):
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not pathlib.Path(tool).exists():
+        return [Outcome("sanitizer", FAILED, "compute-sanitizer is not here: it comes with the CUDA toolkit")]
+    environment = {"SLUICE_REDUCED": "1", "SLUICE_TEST_SLOWER": "10", "SLUICE_CUDA_AWAIT": "host"}
+    tests = ":".join(f"{test}cuda_processes*" for test in SANITIZED)
+    return conformance(kit, "sanitizer", tests, environment, 1, [tool, "--target-processes", "all", "--error-exitcode", "9"])
+
+
+def program(kit, name, flags, limit_s):
+    """One command of the program: an outcome, and its records kept."""
+    began = time.monotonic()
+    command = [kit.program("sluice"), name, "--engine", "cuda", "--json", *flags]
+    records, problem = kit.json(command, limit_s)
+    for record in records:
+        kit.keep(record, command, time.monotonic() - began)
+    return records, Outcome(f"{name} {' '.join(flags)}", FAILED if problem or not records else PASSED, problem or "no record")
+
+
+def checks(kit):
+    outcomes = []
+    for launch in ("threads", "processes"):
+        records, done = program(kit, "check", ["--ranks", "2", "--launch", launch], LIMIT_S["check"])
+        words = {"pass": PASSED, "fail": FAILED, "skip": SKIPPED}
+        outcomes += [Outcome(f"check {launch} {r['promise']}", words[r["status"]], r["reason"] or "") for r in records if "status" in r]
+        if done.status == FAILED and not any(o.status == FAILED for o in outcomes):
+            outcomes.append(done)
+    return outcomes
+
+
+def demos(kit):
+    traces = sorted((kit.path / "data").glob("*.csv.gz"))
+    flags = [["--ranks", "2"], ["--ranks", "4", "--launch", "processes"]]
+    flags += [["--ranks", "2", "--routing", str(trace), "--tokens", "256"] for trace in traces[:1]]
+    return [program(kit, "demo", each, LIMIT_S["demo"])[1] for each in flags]
+
+
+def benchmarks(kit):
+    ranks = max(2, kit.machine["gpus"])  # with one GPU two ranks share it
+    outcomes = []
+    for flags in BENCH:
+        outcomes.append(program(kit, "bench", ["--ranks", str(ranks), "--launch", "processes", *flags], LIMIT_S["bench"])[1])
+    outcomes.append(program(kit, "bench", ["--ranks", "2", "--launch", "threads", "--tokens", "4096"], LIMIT_S["bench"])[1])
+    return outcomes
+
+
+def table(kit):
+    rows = [r for r in kit.records if r.get("record") == "bench"]
+    if not rows:
+        return
+    print(f"\n{kit.machine['gpus']} x {kit.machine['gpu']}, driver {kit.machine['driver']}; times in us, all ranks' slowest, p50")
+    print(f"{'op':<9}{'launch':<11}{'ranks':>5}{'tokens':>7} {'dtype':<6}{'layout':<8}{'counts':<8}{'cached':<7}"
+          f"{'SMs':>4}{'p50':>10}{'p90':>10}{'copy':>10}{'ratio':>7}{'wire GB/s':>10}")
+    for r in rows:
+        ratio = "-" if r["copy_ratio"] is None else f"{r['copy_ratio']:.2f}"
+        print(f"{r['op']:<9}{r['launch']:<11}{r['ranks']:>5}{r['tokens']:>7} {r['dtype']:<6}{r['layout']:<8}{r['counts']:<8}"
+              f"{'yes' if r['cached'] else 'no':<7}{r['num_sms']:>4}{r['p50_us']:>10.1f}{r['p90_us']:>10.1f}{r['copy_us']:>10.1f}"
+              f"{ratio:>7}{r['wire_gbs']:>10.2f}")
+    print()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kit", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    out = pathlib.Path(os.environ["OUT"]) if os.environ.get("OUT") else None
+    kit = Kit(arguments.kit.resolve(), out)
+    usable = [e["name"] for e in kit.machine["engines"] or [] if e["usable"]]
+    if "cuda" not in usable:
+        reasons = [e["reason"] for e in kit.machine["engines"] or [] if e["name"] == "cuda"]
+        print(f"gpu-test: the CUDA engine is not usable here: {reasons[0] if reasons else 'sluice info said nothing'}", file=sys.stderr)
+        return 1
+    report = Report()
+    if os.environ.get("SANITIZE") == "1":
+        report.part("a part of the suite under compute-sanitizer", lambda: sanitizer(kit))
+        return report.print_all()
+    report.part("conformance suite", lambda: suite(kit))
+    report.part("CPU engine against CUDA engine", lambda: engines(kit))
+    report.part("sluice check", lambda: checks(kit))
+    report.part("sluice demo", lambda: demos(kit))
+    report.part("sluice bench", lambda: benchmarks(kit))
+    code = report.print_all()
+    table(kit)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
