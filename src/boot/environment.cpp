@@ -119,7 +119,32 @@ std::string launcher_process() {
   return fmt::format("parent={}", ::getppid());
 }
 
+// One meaning for a name, with all launchers that set it.
+void add(std::vector<Variable>& all, const char* name, const char* meaning, const char* set_by) {
+  if (name == nullptr) return;
+  for (Variable& known : all) {
+    if (known.name != name) continue;
+    known.meaning.insert(known.meaning.size() - 1, fmt::format(", {}", set_by));
+    return;
+  }
+  all.push_back({name, fmt::format("{} ({})", meaning, set_by)});
+}
+
 }  // namespace
+
+std::vector<Variable> launcher_variables() {
+  std::vector<Variable> all;
+  for (const Launcher& launcher : launchers) {
+    const char* const set_by = &launcher == &launchers[0] ? "sluice run, torchrun" : launcher.name;
+    add(all, launcher.rank, "this process's rank", set_by);
+    add(all, launcher.size, "number of processes", set_by);
+    for (const char* const* name = launcher.key; *name != nullptr; ++name) add(all, *name, "names the job", set_by);
+    add(all, launcher.local_size, "processes of this node: other than all is an error", set_by);
+    for (const char* const* name = launcher.nodes; *name != nullptr; ++name)
+      add(all, *name, "nodes: more than one is an error", set_by);
+  }
+  return all;
+}
 
 Environment parse_environment(const Getter& get) {
   const char* alone = nullptr;

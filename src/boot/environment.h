@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace sluice::boot {
 
@@ -17,6 +18,15 @@ struct Environment {
 };
 
 using Getter = std::function<std::optional<std::string>(const char* name)>;
+
+// A variable that tells about ranks, nodes or the job.
+struct Variable {
+  std::string name;
+  std::string meaning;
+};
+
+// Every variable that parse_environment may ask for, each once.
+std::vector<Variable> launcher_variables();
 
 // Pure: looks at nothing but what `get` returns. Throws ArgumentError for a malformed variable,
 // SystemError for a job on several nodes, each with one sentence that names variable and value.

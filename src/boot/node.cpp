@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 
@@ -16,6 +17,10 @@ Node this_node() {
   ::gethostname(node.host.data(), node.host.size() - 1);
   std::string identity;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
+  if (!file.is_open() && (errno == EMFILE || errno == ENFILE)) {
+    throw SystemError(fmt::format("meeting: this machine's boot id cannot be read: {}; raise the limit of open files (ulimit -n)",
+                                  std::strerror(errno)));
+  }
   // Without /proc the host name has to do.
   if (!std::getline(file, identity)) identity = node.host.data();
   char net_namespace[64] = {};
