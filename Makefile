@@ -12,20 +12,24 @@
 .DELETE_ON_ERROR:
 
 QUIET := $(shell [ -t 2 ] || echo --quiet)
+SAY := >&2 echo sluice:
 PREFIX ?= /usr/local
 ARGS ?=
 
 # A stamp says that the packages are there, so that a second call asks no package manager.
 build/.packages-%: scripts/setup.sh
 	@mkdir -p build
+	@$(SAY) looking for the packages of the $*
 	@scripts/setup.sh $*
 	@touch $@
 
 build/build.ninja: CMakePresets.json | build/.packages-build
+	@$(SAY) configuring
 	@cmake --preset release -DSLUICE_TESTS=OFF >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 
 all: build/.packages-build build/build.ninja
-	@ninja -C build $(QUIET)
+	@[ -x build/bin/sluice ] || $(SAY) building, which takes minutes the first time
+	@ninja -C build $(QUIET) >&2
 
 demo: all
 	@build/bin/sluice demo $(ARGS)
