@@ -26,6 +26,15 @@ FORBIDDEN = {
 }
 THIRD_PARTY_OF_PROGRAM = r"<(nlohmann/|CLI/|CLI11|hwloc|zlib)"
 
+# The build precompiles these headers, so a source that forgets one compiles all the same.
+PRECOMPILED = {
+    r"\bCLI::(?!App&)": "<CLI/",
+    r"\bfmt::": "<fmt/",
+    r"\bnlohmann::": "<nlohmann/",
+    r"\b(TEST|TEST_F|TEST_P|(EXPECT|ASSERT)_(EQ|NE|TRUE|FALSE|LT|LE|GT|GE))\(": "<g(test|mock)/",
+    r"\b((EXPECT|ASSERT)_THAT\(|HasSubstr\()": "<gmock/",
+}
+
 # Object library -> those whose inner names it must not use.
 STRANGERS = {
     "sluice_core": ["sluice_boot", "sluice_engine_cpu", "sluice_api"],
@@ -105,6 +114,33 @@ def check_includes(tap):
         tap.result(f"{folder}_includes_only_what_it_may", not offences, "\n".join(offences))
 
 
+def all_includes(path, seen):
+    """What a source includes, through headers of the project too."""
+    for name in re.findall(r'^\s*#\s*include\s*(\S+)', path.read_text(errors="replace"), re.M):
+        if name in seen:
+            continue
+        seen.add(name)
+        if name.startswith('"'):
+            for base in (path.parent, ROOT / "src", ROOT / "tests"):
+                if (base / name.strip('"')).is_file():
+                    all_includes(base / name.strip('"'), seen)
+                    break
+    return seen
+
+
+def check_precompiled(tap):
+    missing = []
+    for path in sources({".h", ".cpp"}):
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(("src/cli/", "tests/")):
+            continue
+        text = blank(path.read_text(errors="replace"))
+        included = all_includes(path, set())
+        missing += [f"{name}: {header} for {use}" for use, header in PRECOMPILED.items()
+                    if re.search(use, text) and not any(re.match(header, include) for include in included)]
+    tap.result("what_is_precompiled_is_included_too", not missing, "\n".join(missing))
+
+
 def symbols(tree, folder, flag):
     objects = sorted((tree / "src" / "CMakeFiles" / f"{folder}.dir").rglob("*.o"))
     if not objects:
@@ -131,6 +167,7 @@ def main():
     tap = Tap()
     check_sizes(tap)
     check_includes(tap)
+    check_precompiled(tap)
     if len(sys.argv) > 1:
         check_symbols(tap, pathlib.Path(sys.argv[1]))
     return tap.end()
