@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
@@ -115,6 +116,15 @@ std::string describe_status(int status) {
     return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   }
   return fmt::format("exited with code {}", WEXITSTATUS(status));
+}
+
+void set_rank_environment(int rank, int ranks, int port) {
+  const std::string rank_text = fmt::format("{}", rank);
+  const std::string ranks_text = fmt::format("{}", ranks);
+  for (const char* name : {"RANK", "LOCAL_RANK"}) setenv(name, rank_text.c_str(), 1);
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, ranks_text.c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", fmt::format("{}", port).c_str(), 1);
 }
 
 int free_port() {

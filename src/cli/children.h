@@ -63,6 +63,9 @@ class SignalTap {
 // "exited with code 3", "was killed by signal 9 (Killed)".
 std::string describe_status(int status);
 
+// What torchrun would set for this rank of a job on one machine, in the environment of this process.
+void set_rank_environment(int rank, int ranks, int port);
+
 // A TCP port that nobody listens on now: a number for a job's MASTER_PORT.
 int free_port();
 

@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -67,17 +66,9 @@ void send_message(int fd, char kind, const std::string& text) {
   }
 }
 
-void set_environment(int rank, int ranks, int port) {
-  const std::string size = fmt::format("{}", ranks);
-  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, size.c_str(), 1);
-  for (const char* name : {"RANK", "LOCAL_RANK"}) setenv(name, fmt::format("{}", rank).c_str(), 1);
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", fmt::format("{}", port).c_str(), 1);
-}
-
 int rank_main(const RankFunction& function, int rank, int ranks, int port, SharedBlock& shared, int out) {
   try {
-    set_environment(rank, ranks, port);
+    set_rank_environment(rank, ranks, port);
     std::string result;
     {
       RankContext context{

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -28,23 +27,30 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kGrace = std::chrono::seconds(3);  // between SIGTERM and SIGKILL, once one rank has failed
 constexpr auto kDrain = std::chrono::milliseconds(500);  // for output of processes that a rank left behind
-constexpr std::size_t kLongestLine = std::size_t{1} << 16;
+// A failure spreads to the peers within milliseconds: so long the first that is seen may be an echo.
+constexpr auto kSettle = std::chrono::milliseconds(50);
+// A longer one is cut, so that a program that never ends its line does not take all memory.
+constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 struct RunFlags {
   int ranks = 0;
   bool help = false;
+  bool prefix = true;
   std::vector<std::string> program;  // with its arguments
 };
 
 constexpr const char* kHelp =
     "Start a program as N ranks on this machine\n"
-    "Usage: sluice run -n N [--] PROGRAM [ARGS...]\n\n"
+    "Usage: sluice run -n N [--no-prefix] [--] PROGRAM [ARGS...]\n\n"
     "Options:\n"
     "  -h,--help                   Print this help message and exit\n"
-    "  -n,--ranks N                Number of processes\n\n"
+    "  -n,--ranks N                Number of processes\n"
+    "  --no-prefix                 Lines as they are, without the rank in front: for JSON\n\n"
     "Each gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Its lines come\n"
-    "out with its rank in front; standard input goes to rank 0. Signals are passed on. When one fails, the\n"
-    "others are ended, and its exit code (128 + n for signal n) is the exit code.\n";
+    "out whole, with its rank in front; standard input goes to rank 0. Signals are passed on. When one "
+    "fails,\n"
+    "the others are ended, and its exit code (128 + n for signal n) is the exit code. When several fail at\n"
+    "once, that is one that a signal has killed, else the first that ended.\n";
 
 int parse_count(const std::string& text) {
   int value = 0;
@@ -69,6 +75,8 @@ RunFlags parse_run(const std::vector<std::string>& arguments) {
     if (!word.starts_with('-')) break;
     if (word == "-h" || word == "--help") {
       flags.help = true;
+    } else if (word == "--no-prefix") {
+      flags.prefix = false;
     } else if (word == "-n" || word == "--ranks") {
       if (++i == arguments.size()) throw UsageError(word + " needs a number of processes");
       flags.ranks = parse_count(arguments[i]);
@@ -77,7 +85,7 @@ RunFlags parse_run(const std::vector<std::string>& arguments) {
     } else if (word.starts_with("-n") && word.size() > 2 && word[2] != '-') {
       flags.ranks = parse_count(word.substr(word[2] == '=' ? 3 : 2));
     } else {
-      const std::string near = nearest(word, {"-n", "--ranks", "--help"});
+      const std::string near = nearest(word, {"-n", "--ranks", "--no-prefix", "--help"});
       throw UsageError(fmt::format("unknown flag {}; did you mean {}?", word, near.empty() ? "-n" : near));
     }
   }
@@ -92,7 +100,7 @@ RunFlags parse_run(const std::vector<std::string>& arguments) {
 // One stream of one rank, cut into lines that go out whole.
 class LineReader {
  public:
-  LineReader(int fd, int out, int rank) : fd_(fd), out_(out), prefix_(fmt::format("[{}] ", rank)) {
+  LineReader(int fd, int out, std::string prefix) : fd_(fd), out_(out), prefix_(std::move(prefix)) {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
   LineReader(LineReader&& other) noexcept
@@ -137,6 +145,11 @@ class LineReader {
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t n = write(out_, text.data() + done, text.size() - done);
       if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) {  // somebody has made our standard output non-blocking
+        pollfd writable{out_, POLLOUT, 0};
+        poll(&writable, 1, -1);
+        continue;
+      }
       if (n <= 0) return;  // nobody reads any more
       done += static_cast<std::size_t>(n);
     }
@@ -147,17 +160,6 @@ class LineReader {
   std::string prefix_;
   std::string line_;
 };
-
-void set_rank_environment(int rank, int ranks, int port) {
-  const std::string rank_text = fmt::format("{}", rank);
-  const std::string ranks_text = fmt::format("{}", ranks);
-  setenv("RANK", rank_text.c_str(), 1);
-  setenv("LOCAL_RANK", rank_text.c_str(), 1);
-  setenv("WORLD_SIZE", ranks_text.c_str(), 1);
-  setenv("LOCAL_WORLD_SIZE", ranks_text.c_str(), 1);
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", fmt::format("{}", port).c_str(), 1);
-}
 
 int exec_program(const RunFlags& flags, int rank, int port, int out, int err) {
   set_rank_environment(rank, flags.ranks, port);
@@ -210,8 +212,9 @@ class Job {
     children_.spawn(rank, true, [&] { return exec_program(flags_, rank, port_, out[1], err[1]); });
     close(out[1]);
     close(err[1]);
-    readers_.emplace_back(out[0], STDOUT_FILENO, rank);
-    readers_.emplace_back(err[0], STDERR_FILENO, rank);
+    const std::string prefix = flags_.prefix ? fmt::format("[{}] ", rank) : "";
+    readers_.emplace_back(out[0], STDOUT_FILENO, prefix);
+    readers_.emplace_back(err[0], STDERR_FILENO, prefix);
   }
 
   // Output may still be in the pipes, or come from processes that outlive their rank.
@@ -227,17 +230,22 @@ class Job {
     for (const auto& reader : readers_) {
       if (reader.fd() >= 0) fds.push_back({reader.fd(), POLLIN, 0});
     }
-    poll(fds.data(), fds.size(), kill_at_ || drain_end_ ? 20 : 1000);
+    poll(fds.data(), fds.size(), failed_ != nullptr || drain_end_ ? 20 : 1000);
   }
 
   void reap() {
     for (const Child* child : children_.reap()) {
-      if (child->status == 0 || exit_code_ != 0) continue;
-      exit_code_ = exit_code_of(child->status);
-      fmt::print(stderr, "sluice run: rank {} {}\n", child->rank, describe_status(child->status));
-      children_.signal(SIGTERM);
-      kill_at_ = Clock::now() + kGrace;
+      if (child->status == 0 || kill_at_) continue;
+      if (failed_ == nullptr) blame_at_ = Clock::now() + kSettle;
+      // An exit code may be what a peer made of another's death; a signal is the rank's own.
+      if (failed_ == nullptr || (WIFSIGNALED(child->status) && !WIFSIGNALED(failed_->status)))
+        failed_ = child;
     }
+    if (failed_ == nullptr || kill_at_ || (children_.running() > 0 && Clock::now() < blame_at_)) return;
+    exit_code_ = exit_code_of(failed_->status);
+    fmt::print(stderr, "sluice run: rank {} {}\n", failed_->rank, describe_status(failed_->status));
+    children_.signal(SIGTERM);
+    kill_at_ = Clock::now() + kGrace;
   }
 
   const RunFlags& flags_;
@@ -245,6 +253,8 @@ class Job {
   SignalTap tap_;
   std::vector<LineReader> readers_;
   Children children_;
+  const Child* failed_ = nullptr;  // whose exit code counts
+  Clock::time_point blame_at_;
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> drain_end_;
   int exit_code_ = 0;

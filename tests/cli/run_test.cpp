@@ -103,8 +103,47 @@ TEST(run, a_program_that_is_not_there_is_127) {
 TEST(run, a_line_without_end_and_long_lines_come_out) {
   const Ran ran =
       run_program({"run", "-n", "1", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; printf '\\nend'"});
-  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), 'x'), 200000);
-  EXPECT_TRUE(ran.out.ends_with("[0] end\n"));
+  EXPECT_TRUE(ran.out == "[0] " + std::string(200000, 'x') + "\n[0] end\n") << ran.out.size();
+}
+
+TEST(run, without_prefix_the_json_of_a_rank_is_json) {
+  const Ran ran = run_program({"run", "-n", "3", "--no-prefix", "--", program_path(), "demo", "--launch", "env",
+                               "--tokens", "8", "--experts", "5", "--topk", "2", "--hidden", "16", "--json"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const auto lines = ran.lines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["ranks"], 3);
+}
+
+// The job's launcher stands still while rank 0 exits and rank 1 dies, so that it finds both at once.
+TEST(run, of_ranks_that_failed_at_once_one_that_a_signal_killed_counts) {
+  const TemporaryFolder folder;
+  const std::string go = folder.file("go");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const std::string script = "echo $$ > " + folder.file("new") + "$RANK; mv " + folder.file("new") + "$RANK " +
+                               folder.file("pid") + "$RANK; while [ ! -e " + go +
+                               " ]; do sleep 0.02; done; [ $RANK = 0 ] && exit 3; kill -SEGV $$";
+    execl(program_path().c_str(), "sluice", "run", "-n", "2", "--", "sh", "-c", script.c_str(), nullptr);
+    _exit(127);
+  }
+  const auto until = [](auto&& condition) {
+    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return condition();
+  };
+  const std::string pids[] = {folder.file("pid0"), folder.file("pid1")};
+  EXPECT_TRUE(until([&] { return access(pids[0].c_str(), F_OK) == 0 && access(pids[1].c_str(), F_OK) == 0; }));
+  kill(pid, SIGSTOP);
+  write_file(go, "");
+  for (const std::string& file : pids) {
+    const std::string stat = "/proc/" + std::to_string(std::stoi(read_file(file))) + "/stat";
+    EXPECT_TRUE(until([&] { return read_file(stat).find(") Z") != std::string::npos; }));
+  }
+  kill(pid, SIGCONT);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGSEGV);
 }
 
 TEST(run, only_rank_0_reads_standard_input) {
