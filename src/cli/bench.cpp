@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "cli/bench_case.h"
 #include "cli/bench_rank.h"
@@ -56,13 +58,34 @@ RankTimes unpack(const std::string& bytes) {
           {object.at("gpu"), object.at("gpus"), object.at("driver"), object.at("cuda")}};
 }
 
+// The library names its options; here they are flags.
+Failure in_flags(Failure failure) {
+  constexpr std::pair<const char*, const char*> cures[] = {
+      {"lower max_tokens, channels, capacity or arena_bytes",
+       "lower --tokens, --hidden or --capacity, or take fewer --ranks"},
+      {"lower max_tokens, or give a capacity", "lower --tokens, or give a --capacity"}};
+  for (const auto& [options, flags] : cures) {
+    const auto at = failure.message.find(options);
+    if (at != std::string::npos) failure.message.replace(at, std::string_view(options).size(), flags);
+  }
+  return failure;
+}
+
+std::vector<std::string> run_ranks(Launcher& launcher, const BenchCase& bench) {
+  try {
+    return launcher.run(
+        [&](RankContext& context) {
+          const auto packed = Json::to_cbor(pack(run_bench_rank(bench, context)));
+          return std::string(packed.begin(), packed.end());
+        },
+        bench_shared_bytes(bench));
+  } catch (...) {
+    throw LaunchError(in_flags(current_failure(-1)));
+  }
+}
+
 BenchResult measure(Launcher& launcher, const BenchCase& bench) {
-  const auto results = launcher.run(
-      [&](RankContext& context) {
-        const auto packed = Json::to_cbor(pack(run_bench_rank(bench, context)));
-        return std::string(packed.begin(), packed.end());
-      },
-      bench_shared_bytes(bench));
+  const auto results = run_ranks(launcher, bench);
   BenchResult result;
   result.bench = bench;
   std::vector<std::vector<double>> copy_us;
@@ -173,14 +196,13 @@ void print_row(const Json& record) {
 std::vector<Op> ops_of(const BenchFlags& flags) {
   std::vector<Op> ops;
   for (const auto& name : flags.ops) ops.push_back(name == "dispatch" ? Op::dispatch : Op::combine);
-  if (flags.quantise && flags.shape.dtype == DataType::e4m3)
-    throw UsageError("--quantise wants bf16, fp16 or fp32 rows; --dtype e4m3 is quantised already");
+  for (const Op op : ops) require_legal_rows(flags, op);
   return ops;
 }
 
 int run_bench(const BenchFlags& flags) {
   const auto ops = ops_of(flags);
-  Launcher launcher(flags.common.launch, flags.common.ranks, 2);
+  Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks);
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   bool heading = launcher.prints() && !flags.common.json;
   for (const std::int64_t tokens : flags.shape.tokens) {

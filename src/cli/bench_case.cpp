@@ -18,11 +18,7 @@ std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
   if (parse_routing_model(shape.routing, model)) {
     bench.experts = shape.experts > 0 ? shape.experts : natural_experts(model);
     bench.topk = shape.topk > 0 ? shape.topk : std::min(natural_topk(model), bench.experts);
-    if (bench.topk > bench.experts) {
-      throw UsageError(
-          fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
-                      bench.topk, bench.experts));
-    }
+    require_enough_experts(bench.experts, bench.topk);
     for (int r = 0; r < bench.ranks; ++r) {
       decisions.push_back(generate(model, bench.experts, bench.topk, bench.tokens, bench.flags.common.seed,
                                    static_cast<std::uint64_t>(r)));
@@ -37,18 +33,31 @@ std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
         shape.routing, shape.routing, near.empty() ? "" : "; did you mean --routing " + near + "?"));
   }
   const Decisions all = read_routing_file(shape.routing);
-  bench.experts = shape.experts > 0 ? shape.experts : std::max(1, experts_used(all));
-  bench.topk = all.topk;
-  if (bench.experts < experts_used(all)) {
-    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", bench.experts, shape.routing,
-                                 experts_used(all) - 1));
-  }
-  if (shape.topk > 0 && shape.topk != all.topk) {
-    throw UsageError(
-        fmt::format("--topk {}, but {} has {} experts per token", shape.topk, shape.routing, all.topk));
-  }
+  const RecordedShape recorded = shape_of_recorded(all, shape.routing, shape.experts, shape.topk);
+  bench.experts = recorded.experts;
+  bench.topk = recorded.topk;
   for (int r = 0; r < bench.ranks; ++r) decisions.push_back(slice(all, r * bench.tokens, bench.tokens));
   return decisions;
+}
+
+void require_legal_row(const BenchFlags& flags, DataType type, const char* what) {
+  const std::int64_t bytes = std::int64_t{flags.shape.hidden} * size_of(type);
+  if (bytes % limits::row_bytes_multiple == 0 && bytes <= limits::row_bytes) return;
+  throw UsageError(fmt::format(
+      "--hidden {} of {}{}: a row has {} bytes, which is not a multiple of {} up to {}", flags.shape.hidden,
+      name_of(type), what, bytes, limits::row_bytes_multiple, limits::row_bytes));
+}
+
+// Padded, without a capacity, every expert would get room for all tokens of all ranks.
+std::int64_t chosen_capacity(const BenchCase& bench) {
+  const ShapeFlags& shape = bench.flags.shape;
+  if (shape.capacity >= 0 || shape.layout != Layout::padded) return std::max<std::int64_t>(0, shape.capacity);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(bench.experts), 0);
+  for (const auto& mine : bench.decisions) {
+    const auto more = rows_per_expert(mine, bench.experts);
+    for (std::size_t e = 0; e < rows.size(); ++e) rows[e] += more[e];
+  }
+  return std::max<std::int64_t>(1, *std::max_element(rows.begin(), rows.end()));
 }
 
 std::int64_t largest_sum(const BenchCase& bench, bool of_row, bool local_too) {
@@ -95,20 +104,26 @@ std::int64_t BenchCase::logical_bytes_max() const {
   return most * row_bytes();
 }
 
+void require_legal_rows(const BenchFlags& flags, Op op) {
+  if (flags.quantise && flags.shape.dtype == DataType::e4m3)
+    throw UsageError("--quantise wants bf16, fp16 or fp32 rows; --dtype e4m3 is quantised already");
+  require_legal_row(flags, flags.shape.dtype, "");
+  if (flags.quantise) require_legal_row(flags, DataType::e4m3, ", as --quantise makes it");
+  if (op == Op::combine && flags.shape.dtype == DataType::e4m3)
+    require_legal_row(flags, DataType::bf16, ", as combine brings e4m3 home");
+}
+
 BenchCase make_case(const BenchFlags& flags, Op op, int ranks, std::int64_t tokens) {
   BenchCase bench;
   bench.flags = flags;
   bench.op = op;
   bench.ranks = ranks;
   bench.tokens = tokens;
-  const ShapeFlags& shape = flags.shape;
-  if (shape.hidden * size_of(shape.dtype) % limits::row_bytes_multiple != 0) {
-    throw UsageError(fmt::format("--hidden {} of {}: a row must be a multiple of {} bytes", shape.hidden,
-                                 name_of(shape.dtype), limits::row_bytes_multiple));
-  }
-  bench.decisions = decide(shape, bench);
+  require_legal_rows(flags, op);
+  bench.decisions = decide(flags.shape, bench);
   bench.first_expert = split_experts(bench.experts, ranks);
   for (const auto& mine : bench.decisions) bench.rows.push_back(rows_per_rank(mine, bench.first_expert));
+  bench.flags.shape.capacity = chosen_capacity(bench);
   return bench;
 }
 

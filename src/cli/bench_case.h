@@ -30,7 +30,7 @@ struct ShapeFlags {
   DataType dtype = DataType::bf16;
   Layout layout = Layout::packed;
   Counts counts = Counts::exact;
-  std::int64_t capacity = 0;
+  std::int64_t capacity = -1;  // padded: the rows of the fullest expert; else as 0, the upper bound
   std::int64_t alignment = 1;
   std::string routing = "uniform";
 };
@@ -73,6 +73,9 @@ struct BenchCase {
   std::int64_t wire_bytes_max() const;     // the same without what stays on its rank
   std::int64_t logical_bytes_max() const;  // as if every (token, expert) pair travelled
 };
+
+// Throws UsageError where rows of this hidden size cannot take part in the operation.
+void require_legal_rows(const BenchFlags& flags, Op op);
 
 // Decisions of every rank: of the file (each rank takes the next `tokens`), or generated. Throws
 // UsageError and FileError.

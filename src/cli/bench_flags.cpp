@@ -35,7 +35,9 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
                      "Layout of the result [packed]");
   add_choice<Counts>(app, "--counts", flags.counts, {{"exact", Counts::exact}, {"bounded", Counts::bounded}},
                      "Whether the call waits for the counts [exact]");
-  app.add_option("--capacity", flags.capacity, "Rows (padded: per expert) of a result; 0 = the upper bound")
+  app.add_option("--capacity", flags.capacity,
+                 "Rows (padded: per expert) of a result; 0 = the upper bound [0; padded: what the fullest "
+                 "expert gets]")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))

@@ -130,7 +130,7 @@ std::vector<std::string> known_promises(std::vector<std::string> only) {
 
 int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
   const std::vector<std::string> only = known_promises(given);
-  Launcher launcher(flags.launch, flags.ranks, 2);
+  Launcher launcher(flags.launch, flags.ranks, flags.default_ranks);
   // Asked in the ranks' processes: this one must not start CUDA before it forks.
   const auto engines_of_ranks = launcher.run([&](RankContext&) {
     const std::string name = engine_in_use(flags.engine);

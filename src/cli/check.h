@@ -76,6 +76,9 @@ DispatchResult send(Communicator& comm, const DispatchArgs& args);
 // Dispatches, checks, combines, checks. Throws Broken.
 void exchange_and_check(CheckContext& context, Communicator& comm, const BenchCase& bench, int channel = 0);
 
+// The same for a shape, on a communicator of its own.
+void exchange_shape(CheckContext& context, const CheckShape& shape);
+
 // The message of the Error that `call` must throw; Broken when it does not, or throws another class.
 std::string error_of(const char* kind, const std::function<void()>& call);
 

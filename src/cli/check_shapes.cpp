@@ -11,12 +11,6 @@
 namespace sluice::cli {
 namespace {
 
-void exchange_shape(CheckContext& context, const CheckShape& shape) {
-  const BenchCase bench = check_case(context, shape);
-  Communicator comm(context.ranks.group, check_options(context, bench));
-  exchange_and_check(context, comm, bench);
-}
-
 void unequal_and_empty(CheckContext& context) {
   for (const auto& tokens : {std::vector<std::int64_t>{1, 0}, {0, 1}, {63, 65}, {0}, {95, 1, 0, 33}}) {
     exchange_shape(context, {.tokens = tokens});

@@ -84,6 +84,12 @@ void exchange_and_check(CheckContext& context, Communicator& comm, const BenchCa
   require(wrong_sums.empty(), "combine, " + wrong_sums);
 }
 
+void exchange_shape(CheckContext& context, const CheckShape& shape) {
+  const BenchCase bench = check_case(context, shape);
+  Communicator comm(context.ranks.group, check_options(context, bench));
+  exchange_and_check(context, comm, bench);
+}
+
 std::string error_of(const char* kind, const std::function<void()>& call) {
   try {
     call();

@@ -16,12 +16,6 @@ namespace {
 
 constexpr Layout kLayouts[] = {Layout::packed, Layout::grouped, Layout::padded};
 
-void exchange_shape(CheckContext& context, const CheckShape& shape) {
-  const BenchCase bench = check_case(context, shape);
-  Communicator comm(context.ranks.group, check_options(context, bench));
-  exchange_and_check(context, comm, bench);
-}
-
 void each_token_arrives_once(CheckContext& context) {
   for (const Layout layout : kLayouts) exchange_shape(context, {.layout = layout});
 }

@@ -19,7 +19,8 @@ class UsageError : public std::runtime_error {
 enum ExitCode : int { kDone = 0, kFailed = 1, kBadUsage = 2 };
 
 struct CommonFlags {
-  int ranks = 0;  // 0: the command's own default
+  int ranks = 0;  // 0: default_ranks, or with env what the environment says
+  int default_ranks = 2;
   Launch launch = Launch::threads;
   std::string engine;
   std::uint64_t seed = 1;

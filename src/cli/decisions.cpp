@@ -1,7 +1,11 @@
 #include "cli/decisions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "cli/common_flags.h"
 
 namespace sluice::cli {
 
@@ -24,6 +28,23 @@ std::vector<int> owners(const std::vector<int>& first_expert) {
 int experts_used(const Decisions& decisions) {
   if (decisions.ids.empty()) return 0;
   return *std::max_element(decisions.ids.begin(), decisions.ids.end()) + 1;
+}
+
+RecordedShape shape_of_recorded(const Decisions& recorded, const std::string& path, int experts, int topk) {
+  const int used = experts_used(recorded);
+  if (experts > 0 && experts < used)
+    throw UsageError(fmt::format("--experts {}, but {} uses expert {}", experts, path, used - 1));
+  if (topk > 0 && topk != recorded.topk)
+    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", topk, path, recorded.topk));
+  const RecordedShape shape{experts > 0 ? experts : std::max(1, used), recorded.topk};
+  require_enough_experts(shape.experts, shape.topk);
+  return shape;
+}
+
+void require_enough_experts(int experts, int topk) {
+  if (topk <= experts) return;
+  throw UsageError(fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
+                               topk, experts));
 }
 
 Decisions slice(const Decisions& all, std::int64_t first, std::int64_t count) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace sluice::cli {
@@ -22,6 +23,17 @@ std::vector<int> owners(const std::vector<int>& first_expert);
 
 // Largest id + 1; 0 when no token has an expert.
 int experts_used(const Decisions& decisions);
+
+// Experts in all and experts per token of a job that runs `recorded` decisions. The numbers that the user
+// gave count, 0 = the file's; throws UsageError where they contradict the file `path`.
+struct RecordedShape {
+  int experts = 0;
+  int topk = 0;
+};
+RecordedShape shape_of_recorded(const Decisions& recorded, const std::string& path, int experts, int topk);
+
+// Throws UsageError when a token would choose more experts than there are.
+void require_enough_experts(int experts, int topk);
 
 // Tokens [first, first + count) of `all`, beginning again at its start when it ends.
 Decisions slice(const Decisions& all, std::int64_t first, std::int64_t count);

@@ -61,27 +61,19 @@ DemoPlan make_plan(const DemoFlags& flags, int ranks) {
     throw UsageError(
         fmt::format("--hidden {} is not a multiple of 8 (rows are multiples of 16 bytes)", flags.hidden));
   if (!flags.routing.empty()) plan.recorded = read_routing_file(flags.routing);
-  const int used = plan.recorded ? std::max(1, experts_used(*plan.recorded)) : 256;
-  plan.shape = {.experts = flags.experts > 0 ? flags.experts : used,
+  RecordedShape chosen;
+  if (plan.recorded) {
+    chosen = shape_of_recorded(*plan.recorded, flags.routing, flags.experts, flags.topk);
+  } else {
+    chosen.experts = flags.experts > 0 ? flags.experts : 256;
+    chosen.topk = flags.topk > 0 ? flags.topk : std::min(8, chosen.experts);
+    require_enough_experts(chosen.experts, chosen.topk);
+  }
+  plan.shape = {.experts = chosen.experts,
+                .topk = chosen.topk,
                 .hidden = flags.hidden,
                 .inner = flags.inner,
                 .seed = flags.common.seed};
-  plan.shape.topk = plan.recorded    ? plan.recorded->topk
-                    : flags.topk > 0 ? flags.topk
-                                     : std::min(8, plan.shape.experts);
-  if (plan.recorded && plan.shape.experts < used) {
-    throw UsageError(
-        fmt::format("--experts {}, but {} uses expert {}", flags.experts, flags.routing, used - 1));
-  }
-  if (plan.recorded && flags.topk > 0 && flags.topk != plan.shape.topk) {
-    throw UsageError(fmt::format("--topk {}, but {} has {} experts per token", flags.topk, flags.routing,
-                                 plan.shape.topk));
-  }
-  if (plan.shape.topk > plan.shape.experts) {
-    throw UsageError(
-        fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
-                    plan.shape.topk, plan.shape.experts));
-  }
   if (!plan.recorded) plan.router.emplace(plan.shape);
   plan.first_expert = split_experts(plan.shape.experts, ranks);
   plan.first_token.push_back(0);
@@ -228,7 +220,7 @@ DemoReport judge(const DemoPlan& plan, const std::vector<std::string>& results) 
 }
 
 int run_demo(const DemoFlags& flags) {
-  Launcher launcher(flags.common.launch, flags.common.ranks, 4);
+  Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks);
   const DemoPlan plan = make_plan(flags, launcher.ranks());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   if (progress) fmt::print(stderr, "{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));
@@ -254,6 +246,7 @@ int run_demo(const DemoFlags& flags) {
 
 Command add_demo(CLI::App& program) {
   auto flags = std::make_shared<DemoFlags>();
+  flags->common.default_ranks = 4;
   CLI::App* app = program.add_subcommand(
       "demo",
       "Run a real mixture-of-experts layer across ranks and check it against the same layer in one place");

@@ -148,9 +148,11 @@ void print_size(const Json& record) {
 }
 
 int run_size(const BenchFlags& flags) {
-  const int ranks = flags.common.ranks > 0 ? flags.common.ranks : 2;
+  const int ranks = flags.common.ranks > 0 ? flags.common.ranks : flags.common.default_ranks;
   for (const std::int64_t tokens : flags.shape.tokens) {
-    BenchCase bench = make_case(flags, Op::dispatch, ranks, 0);
+    // Only a capacity that bench would choose depends on the decisions.
+    const bool decide = flags.shape.layout == Layout::padded && flags.shape.capacity < 0;
+    BenchCase bench = make_case(flags, Op::dispatch, ranks, decide ? tokens : 0);
     bench.tokens = tokens;
     const WindowSize size = Communicator::size_of(options_of(bench), ranks);
     Json record = make_record("size");
@@ -179,6 +181,10 @@ Command add_info(CLI::App& program) {
   app->add_flag("--size", flags->size,
                 "Print the memory that a communicator of the shape of bench's flags takes on each rank");
   add_bench_flags(*app, flags->bench);
+  // Taken, so that a bench's command line fits, but without effect on the size.
+  for (const char* name : {"--launch", "--counts", "--op", "--cached", "--quantise", "--num-sms", "--method",
+                           "--workers", "--iters", "--warmup", "--deadline-ms"})
+    app->get_option(name)->group("");
   return {app, [flags] { return run_info(*flags); }};
 }
 

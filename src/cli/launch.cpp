@@ -10,6 +10,7 @@
 
 #include "cli/common_flags.h"
 #include "cli/launch_processes.h"
+#include "cli/routing_file.h"
 #include "cli/shared_block.h"
 
 namespace sluice::cli {
@@ -71,6 +72,8 @@ Failure current_failure(int rank) {
     throw;
   } catch (const LaunchError& error) {
     return error.failure();
+  } catch (const FileError& error) {
+    return {"FileError", error.what(), rank};
   } catch (const Error& error) {
     return {error.kind(), error.what(), error.rank() >= 0 ? error.rank() : rank};
   } catch (const std::bad_alloc&) {

@@ -54,11 +54,7 @@ int run_routing(RoutingFlags flags) {
     throw UsageError("-o - and --json both want standard output; give -o a file name");
   if (flags.experts == 0) flags.experts = natural_experts(model);
   if (flags.topk == 0) flags.topk = std::min(natural_topk(model), flags.experts);
-  if (flags.topk > flags.experts) {
-    throw UsageError(
-        fmt::format("--topk {} of --experts {}: a token cannot choose more experts than there are",
-                    flags.topk, flags.experts));
-  }
+  require_enough_experts(flags.experts, flags.topk);
   const Decisions decisions = generate(model, flags.experts, flags.topk, flags.tokens, flags.seed);
   write_routing_file(flags.output, decisions);
   const Json record = describe(flags, decisions);

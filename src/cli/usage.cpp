@@ -69,7 +69,10 @@ std::string nearest_choice(const std::string& message) {
 }  // namespace
 
 void add_common_flags(CLI::App& app, CommonFlags& flags) {
-  app.add_option("--ranks", flags.ranks, "Number of ranks")->check(CLI::Range(1, limits::ranks_per_node));
+  app.add_option(
+         "--ranks", flags.ranks,
+         fmt::format("Number of ranks [{}; with --launch env the environment's]", flags.default_ranks))
+      ->check(CLI::Range(1, limits::ranks_per_node));
   add_choice<Launch>(
       app, "--launch", flags.launch,
       {{"threads", Launch::threads}, {"processes", Launch::processes}, {"env", Launch::env}},

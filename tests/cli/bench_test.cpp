@@ -113,6 +113,17 @@ TEST(bench, env_launch_prints_once) {
   EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 2);
 }
 
+TEST(bench, padded_takes_the_room_that_the_fullest_expert_needs) {
+  EXPECT_EQ(bench({"--layout", "padded", "--tokens", "1024", "--hidden", "1024", "--ranks", "2"}).size(), 2u);
+}
+
+TEST(bench, too_little_memory_is_said_in_flags) {
+  const Ran ran = run_program({"bench", "--layout", "padded", "--capacity", "0", "--tokens", "100000", "--launch", "threads"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, ::testing::HasSubstr("--tokens"));
+  EXPECT_THAT(ran.err, ::testing::Not(::testing::HasSubstr("max_tokens")));
+}
+
 TEST(info, has_every_field) {
   const Ran ran = run_program({"info", "--json"}, {.environment = {{"SLUICE_CHECK", "1"}}});
   EXPECT_EQ(ran.code, 0) << ran.err;
@@ -133,6 +144,18 @@ TEST(info, has_every_field) {
   }
   EXPECT_TRUE(seen);
   EXPECT_EQ(run_program({"info"}).code, 0);
+}
+
+TEST(info, names_every_variable_once) {
+  const auto lines = run_program({"info", "--json"}).lines();
+  ASSERT_EQ(lines.size(), 1u);
+  std::vector<std::string> names;
+  for (const auto& variable : lines[0]["environment"]) names.push_back(variable["name"]);
+  for (const char* name : {"SLUICE_CHECK", "RANK", "TORCHELASTIC_RESTART_COUNT", "OMPI_MCA_ess_base_jobid",
+                           "LOCAL_WORLD_SIZE", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_NNODES"})
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
 TEST(info, size_terms_add_up) {

@@ -26,6 +26,19 @@ TEST(usage, help_everywhere) {
   EXPECT_THAT(run_program({"--version"}).out, HasSubstr("sluice 0."));
 }
 
+TEST(usage, help_says_how_many_ranks_there_are_by_default) {
+  EXPECT_THAT(run_program({"demo", "--help"}).out, HasSubstr("Number of ranks [4;"));
+  EXPECT_THAT(run_program({"bench", "--help"}).out, HasSubstr("Number of ranks [2;"));
+}
+
+TEST(usage, help_of_info_shows_the_flags_that_change_what_it_prints) {
+  const std::string help = run_program({"info", "--help"}).out;
+  EXPECT_THAT(help, HasSubstr("--hidden"));
+  for (const char* flag : {"--iters", "--cached", "--op", "--workers"})
+    EXPECT_THAT(help, ::testing::Not(HasSubstr(flag)));
+  EXPECT_EQ(run_program({"info", "--size", "--tokens", "8", "--iters", "3", "--op", "combine"}).code, 0);
+}
+
 TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
   struct Case {
     std::vector<std::string> arguments;
@@ -50,6 +63,10 @@ TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
       {{"demo", "--ranks", "0"}, "--ranks"},
       {{"demo", "--hidden", "12"}, "--hidden"},
       {{"bench", "--hidden", "7"}, "--hidden"},
+      {{"bench", "--quantise", "--hidden", "8"}, "--hidden"},
+      {{"bench", "--hidden", "65536", "--dtype", "fp32"}, "--hidden"},
+      {{"bench", "--hidden", "65536", "--dtype", "e4m3"}, "--hidden"},
+      {{"bench", "--quantise", "--dtype", "e4m3"}, "--quantise"},
       {{"bench", "--topk", "9", "--experts", "8"}, "--topk"},
       {{"bench", "--routing", "zipf"}, "zipf"},
       {{"routing", "--like", "uniform"}, "--output"},
@@ -81,6 +98,7 @@ TEST(usage, an_unreadable_file_is_1_and_an_error_record) {
     const auto lines = ran.lines();
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_EQ(lines[0]["record"], "error");
+    EXPECT_EQ(lines[0]["kind"], "FileError");
     EXPECT_THAT(lines[0]["message"].get<std::string>(), HasSubstr("/no/such/file.csv"));
   }
 }
