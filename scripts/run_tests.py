@@ -26,10 +26,9 @@ FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS") or (600 if LONG else 20))
 JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 2)
 TIMEOUT_S = 4 * 3600 if LONG else 400
 TREES = {"release": BUILD, "asan": BUILD / "asan", "tsan": BUILD / "tsan"}
-# Folders that must have tests, and those of them that run under the sanitizers as well. Not yet: boot
-# under TSan, where three tests that fork or drop the last handle in a callback are reported.
+# Folders that must have tests, and those of them that run under the sanitizers as well.
 REQUIRED = ["core", "boot", "engine", "protocol", "conformance", "faults"]
-SANITIZED = {"asan": ["core", "boot", "engine", "conformance"], "tsan": ["conformance"]}
+SANITIZED = {"asan": ["core", "boot", "engine", "conformance"], "tsan": ["boot", "conformance"]}
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",

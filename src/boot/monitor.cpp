@@ -80,11 +80,14 @@ std::shared_ptr<void> Monitor::watch(Watchers::OnGone on_gone) {
 
 Monitor::~Monitor() {
   if (!thread_.joinable()) return;
-  const bool forked = sockets_->is_forked_copy();
-  if (!forked) wake_ = UniqueFd();
-  // A callback may drop the last handle of its group: the thread cannot wait for itself. In a forked
-  // copy it does not exist.
-  if (forked || thread_.get_id() == std::this_thread::get_id()) {
+  // In a forked copy the thread does not exist: it can be neither joined nor detached, so its handle is left.
+  if (sockets_->is_forked_copy()) {
+    new std::thread(std::move(thread_));
+    return;
+  }
+  wake_ = UniqueFd();
+  // A callback may drop the last handle of its group: the thread cannot wait for itself.
+  if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
   } else {
     thread_.join();

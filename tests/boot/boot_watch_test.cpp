@@ -141,14 +141,15 @@ TEST(Watch, the_last_handle_may_be_dropped_inside_the_callback) {
   const std::string key = fresh_key("inside");
   run_ranks(2, [&](int rank) {
     auto group = meet_processes(place(rank, 2, key));
-    std::atomic<bool> dropped{false};
+    std::atomic<bool> left{false}, dropped{false};
     std::shared_ptr<void> token = group->watch([&](int) {
+      while (!left) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       token.reset();
       group.reset();
       dropped = true;
     });
-    // Rank 1 leaves only when rank 0 has its token.
-    group->barrier();
+    group->barrier();  // rank 1 leaves only when rank 0 has its token
+    left = true;       // and the group goes only when this thread is through with it
     if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (int n = 0; n < 2000 && !dropped; ++n) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     require(dropped, "dropped");
