@@ -63,14 +63,24 @@ bool failed_here();
 // What `body` finds wrong in this thread, as text: for threads that a body starts itself.
 std::string failures_of(const std::function<void()>& body);
 
-// Whether this program was built with ThreadSanitizer.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool thread_sanitizer = true;
-#elif defined(__has_feature)
-inline constexpr bool thread_sanitizer = __has_feature(thread_sanitizer) != 0;
+// Whether this program was built with ThreadSanitizer, or with any sanitizer that has its own heap.
+#if defined(__has_feature)
+#define SLUICE_HAS_FEATURE(name) __has_feature(name)
 #else
-inline constexpr bool thread_sanitizer = false;
+#define SLUICE_HAS_FEATURE(name) 0
 #endif
+#if defined(__SANITIZE_THREAD__) || SLUICE_HAS_FEATURE(thread_sanitizer)
+#define SLUICE_THREAD_SANITIZER 1
+#else
+#define SLUICE_THREAD_SANITIZER 0
+#endif
+#if SLUICE_THREAD_SANITIZER || defined(__SANITIZE_ADDRESS__) || SLUICE_HAS_FEATURE(address_sanitizer)
+#define SLUICE_SANITIZED 1
+#else
+#define SLUICE_SANITIZED 0
+#endif
+inline constexpr bool thread_sanitizer = SLUICE_THREAD_SANITIZER != 0;
+inline constexpr bool sanitized = SLUICE_SANITIZED != 0;
 
 // Milliseconds on the monotonic clock.
 double now_ms();

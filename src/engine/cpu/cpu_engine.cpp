@@ -3,14 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
-
-#include <sluice/errors.h>
 
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/lane.h"
@@ -42,25 +40,20 @@ struct OwnedReport {
 class CpuEngine final : public engine::Engine {
  public:
   CpuEngine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group)
-      : spec_(spec), group_(std::move(group)),
-        team_(spec.workers > 0 ? spec.workers : std::max(1, cores_of_process() / spec.topology.ranks)) {
+      : spec_(spec), group_(std::move(group)) {
     const int ranks = spec_.topology.ranks, rank = spec_.topology.rank;
-    const int channels = spec_.page.channels;
     view_.page = spec_.page;
     view_.arena_offset = spec_.page.arena_offset();
     view_.arena_bytes = spec.arena_bytes;
     windows_ = std::make_unique<Windows>(*group_, view_.arena_offset + spec.arena_bytes);
-    for (int c = 0; c < channels; ++c) (new (flags_of(rank, c)) SharedFlags)->initialise(rank, ranks);
+    for (int c = 0; c < spec_.page.channels; ++c) (new (flags_of(rank, c)) SharedFlags)->initialise(rank, ranks);
     windows_->connect(*group_);
     for (int r = 0; r < ranks; ++r) addresses_.base[r] = windows_->of(r);
     view_.base = windows_->of(rank);
     view_.addresses = &addresses_;
     view_.topology = &spec_.topology;
     view_.keep = windows_->own();
-    for (int c = 0; c < channels; ++c) lanes_.push_back(make_lane(c));
-    watch_ = group_->watch([this](int peer) {
-      for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
-    });
+    share_trouble(*group_, start_threads());
   }
 
   ~CpuEngine() override {
@@ -73,7 +66,7 @@ class CpuEngine final : public engine::Engine {
     static const std::string cpu = "cpu";
     return cpu;
   }
-  int default_num_sms() const override { return team_.size(); }
+  int default_num_sms() const override { return team_->size(); }
   bool host_can_write_arena() const override { return true; }
   bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
@@ -102,20 +95,36 @@ class CpuEngine final : public engine::Engine {
     return reinterpret_cast<SharedFlags*>(windows_->of(rank)) + channel;
   }
 
+  // Returns what went wrong. What has been started then ends with this object.
+  std::string start_threads() {
+    try {
+      const int share = std::max(1, cores_of_process() / spec_.topology.ranks);
+      team_ = std::make_unique<WorkerTeam>(spec_.workers > 0 ? spec_.workers : share);
+      for (int c = 0; c < spec_.page.channels; ++c) lanes_.push_back(make_lane(c));
+      watch_ = group_->watch([this](int peer) {
+        for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
+      });
+    } catch (const std::exception& error) {
+      return fmt::format("communicator on rank {}: a thread could not be started: {}; lower channels or workers",
+                         spec_.topology.rank, error.what());
+    }
+    return {};
+  }
+
   std::shared_ptr<CpuLane> make_lane(int channel) {
     std::vector<SharedFlags*> all;
     for (int r = 0; r < spec_.topology.ranks; ++r) all.push_back(flags_of(r, channel));
     CpuLane::Parts parts;
     parts.flags = std::make_unique<ChannelFlags>(spec_.topology.rank, spec_.topology.ranks, std::move(all));
     parts.flags->set_deadline_ns(spec_.deadline_ms * std::int64_t{1'000'000});
-    parts.team = &team_;
+    parts.team = team_.get();
     parts.spin_ns = spin_ns(cores_of_process(), spec_.topology.ranks);
     return std::make_shared<CpuLane>(std::move(parts));
   }
 
   engine::EngineSpec spec_;
   std::shared_ptr<boot::GroupState> group_;
-  WorkerTeam team_;
+  std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<Windows> windows_;
   core::AddressTable addresses_;
   engine::WindowView view_;
@@ -128,13 +137,7 @@ class CpuEngine final : public engine::Engine {
 std::int64_t flag_bytes(int channels) { return channels * std::int64_t{sizeof(SharedFlags)}; }
 
 std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group) {
-  const int rank = spec.topology.rank;
-  try {
-    return std::make_unique<CpuEngine>(spec, std::move(group));
-  } catch (const std::system_error& error) {
-    throw SystemError(fmt::format("communicator on rank {}: a thread could not be started: {}; lower channels or workers",
-                                  rank, error.what()), rank);
-  }
+  return std::make_unique<CpuEngine>(spec, std::move(group));
 }
 
 }  // namespace sluice::cpu

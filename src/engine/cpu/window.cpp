@@ -47,9 +47,18 @@ std::shared_ptr<Mapping> map(int fd, int flags, std::size_t bytes, int rank) {
 
 }  // namespace
 
+void share_trouble(boot::GroupState& group, const std::string& trouble) {
+  const auto all = group.all_gather(std::as_bytes(std::span(trouble)));
+  if (!trouble.empty()) throw SystemError(trouble, group.rank());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    throw PeerError(fmt::format("communicator on rank {}: rank {} refused: {}", group.rank(), r,
+                                std::string(reinterpret_cast<const char*>(all[r].data()), all[r].size())), group.rank());
+  }
+}
+
 Mapping::~Mapping() { munmap(base_, bytes_); }
 
-// Collective: a rank that has no memory says so where the others would wait for it.
 Windows::Windows(boot::GroupState& group, std::int64_t bytes)
     : rank_(group.rank()), bytes_(static_cast<std::size_t>(bytes)), mappings_(static_cast<std::size_t>(group.size())) {
   std::string trouble;
@@ -58,13 +67,7 @@ Windows::Windows(boot::GroupState& group, std::int64_t bytes)
   } catch (const SystemError& error) {
     trouble = error.what();
   }
-  const auto all = group.all_gather(std::as_bytes(std::span(trouble)));
-  if (!trouble.empty()) throw SystemError(trouble, rank_);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].empty()) continue;
-    throw PeerError(fmt::format("communicator on rank {}: rank {} refused: {}", rank_, r,
-                                std::string(reinterpret_cast<const char*>(all[r].data()), all[r].size())), rank_);
-  }
+  share_trouble(group, trouble);
 }
 
 void Windows::take(boot::GroupState& group, std::int64_t bytes) {

@@ -1,14 +1,19 @@
-// The windows of the node's ranks in this process's address space.
+// The windows of the node's ranks in this process's address space, and how ranks agree that all have theirs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "boot/group_state.h"
 
 namespace sluice::cpu {
+
+// A rank that cannot go on says so where the others would wait for it; `trouble` is empty when all is well.
+// Collective. Throws SystemError with the trouble, on the peers PeerError.
+void share_trouble(boot::GroupState& group, const std::string& trouble);
 
 // A mapping that ends with its last owner.
 class Mapping {
