@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/engine.h"
+#include "faults/engine_around.h"
 
 namespace sluice::faults {
 
@@ -54,23 +54,13 @@ class FaultLane final : public engine::Lane {
 };
 
 // One channel is enough here.
-class FaultEngine final : public engine::Engine {
+class FaultEngine final : public EngineAround {
  public:
   FaultEngine(std::unique_ptr<engine::Engine> inside, Plan plan)
-      : inside_(std::move(inside)), lane_(inside_->lane(0), plan) {}
-  const std::string& name() const override { return inside_->name(); }
-  int default_num_sms() const override { return inside_->default_num_sms(); }
-  bool host_can_write_arena() const override { return inside_->host_can_write_arena(); }
-  bool checks_by_default() const override { return inside_->checks_by_default(); }
-  const engine::WindowView& window() const override { return inside_->window(); }
+      : EngineAround(std::move(inside)), lane_(EngineAround::lane(0), plan) {}
   engine::Lane& lane(int) override { return lane_; }
-  std::shared_ptr<engine::LaneEvent> make_event() override { return inside_->make_event(); }
-  std::shared_ptr<core::Report> make_report() override { return inside_->make_report(); }
-  void set_deadline_ms(int deadline_ms) override { inside_->set_deadline_ms(deadline_ms); }
-  void drain() override { inside_->drain(); }
 
  private:
-  std::unique_ptr<engine::Engine> inside_;
   FaultLane lane_;
 };
 

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include <sluice/sluice.h>
@@ -38,38 +36,6 @@ struct Batch {
   std::vector<float> rows;
   std::vector<std::int32_t> ids;
 };
-
-TEST(F8, an_operation_after_a_failed_event_fails_too) {
-  auto groups = Group::threads(2);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < 2; ++r) {
-    threads.emplace_back([r, group = std::move(groups[static_cast<std::size_t>(r)])] {
-      CommunicatorOptions options = options_for(2);
-      options.deadline_ms = 200;
-      Communicator comm(group, options);
-      Batch batch(1 - r);
-      const DispatchResult first = comm.dispatch(batch.args());
-      first.ready.wait();
-      if (r == 1) usleep(500'000);  // misses the deadline of channel 0
-      DispatchArgs again;
-      again.rows = batch.args().rows;
-      again.route = first.route;
-      again.counts = Counts::bounded;
-      try {
-        const DispatchResult second = comm.dispatch(again);
-        CombineArgs back;
-        back.rows = second.rows;
-        back.route = first.route;
-        back.channel = 1;
-        back.after = second.ready;
-        EXPECT_THROW(comm.combine(back).ready.wait(), PeerError);
-      } catch (const PeerError&) {
-        // The channel had failed before this rank called.
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(C5, a_drop_without_a_capacity_does_not_depend_on_how_full_the_arena_is) {
   Communicator comm(Group::threads(1).front(), options_for(1));

@@ -1,0 +1,30 @@
+// An engine that hands everything on to the one inside: decorators derive from it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace sluice::faults {
+
+class EngineAround : public engine::Engine {
+ public:
+  explicit EngineAround(std::unique_ptr<engine::Engine> inside) : inside_(std::move(inside)) {}
+  const std::string& name() const override { return inside_->name(); }
+  int default_num_sms() const override { return inside_->default_num_sms(); }
+  bool host_can_write_arena() const override { return inside_->host_can_write_arena(); }
+  bool checks_by_default() const override { return inside_->checks_by_default(); }
+  const engine::WindowView& window() const override { return inside_->window(); }
+  engine::Lane& lane(int channel) override { return inside_->lane(channel); }
+  std::shared_ptr<engine::LaneEvent> make_event() override { return inside_->make_event(); }
+  std::shared_ptr<core::Report> make_report() override { return inside_->make_report(); }
+  void set_deadline_ms(int deadline_ms) override { inside_->set_deadline_ms(deadline_ms); }
+  void drain() override { inside_->drain(); }
+
+ private:
+  std::unique_ptr<engine::Engine> inside_;
+};
+
+}  // namespace sluice::faults
