@@ -70,7 +70,8 @@ PROMISE(S4, a_second_bad_bounded_call_after_a_first_is_told_at_a_later_call, {{2
       if (self.rank == 0)
         expect_error<sluice::ArgumentError>([&] { comm.dispatch(brought->args); }, {id});
       else
-        expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); }, {"rank 0 refused", id});
+        expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); },
+                                        {"rank 0 refused", id});
     }
     round_trip(comm, legal, self.rank, {});
   });
@@ -98,7 +99,8 @@ PROMISE(U2, what_a_log_callback_throws_leaves_the_communicator_usable, {{1, 2, 3
         expect_error<std::runtime_error>([&] { comm.dispatch(brought->args); });
         EXPECT_EQ(told, 1);
       } else {
-        expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); }, {"rank 0 refused", "alignment"});
+        expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); },
+                                        {"rank 0 refused", "alignment"});
       }
       throws = false;
       round_trip(comm, job, self.rank, {});
@@ -113,7 +115,9 @@ PROMISE(U2, a_log_callback_that_throws_at_creation_lets_everybody_leave, {{2, 3}
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
     options.log_level = sluice::LogLevel::info;
     if (self.rank == 0)
-      options.log = [](sluice::LogLevel, const std::string&) { throw std::runtime_error("from the callback"); };
+      options.log = [](sluice::LogLevel, const std::string&) {
+        throw std::runtime_error("from the callback");
+      };
     if (self.rank == 0) {
       expect_error<std::runtime_error>([&] { sluice::Communicator comm(self.group, options); }, {"callback"});
     } else {
@@ -172,7 +176,8 @@ PROMISE(F8, the_route_of_a_failed_dispatch_does_not_serve_another_channel, {{2, 
 PROMISE(F8, rows_of_a_failed_dispatch_are_not_sent_on_another_channel, {{2, 3}}) {
   build_on_lost(at, [](auto& comm, const auto& good, const auto& lost) {
     sluice::DispatchArgs args;
-    args.rows = sluice::ConstTensorView(lost.rows.data, lost.rows.dtype, good.route.tokens(), lost.rows.shape[1]);
+    args.rows =
+        sluice::ConstTensorView(lost.rows.data, lost.rows.dtype, good.route.tokens(), lost.rows.shape[1]);
     args.route = good.route;
     args.counts = Counts::bounded;
     args.after = lost.ready;

@@ -28,7 +28,8 @@ void allow_threads(int n) {
   std::ifstream("/proc/self/statm") >> pages;
   rlimit limit{};
   getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = n < 0 ? limit.rlim_max : static_cast<rlim_t>(pages * 4096 + stack_bytes * n + stack_bytes / 2);
+  limit.rlim_cur =
+      n < 0 ? limit.rlim_max : static_cast<rlim_t>(pages * 4096 + stack_bytes * n + stack_bytes / 2);
   setrlimit(RLIMIT_AS, &limit);
 }
 
@@ -48,7 +49,8 @@ Recipe base(const At& at) {
   return recipe;
 }
 
-// One more thread each time, until they are enough: two helpers, two lanes and the one that watches for peers.
+// One more thread each time, until they are enough: two helpers, two lanes and the one that watches for
+// peers.
 PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}, Where::processes}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer takes address space of its own for each thread";
   const Job job(base(at));

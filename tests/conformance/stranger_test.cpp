@@ -20,7 +20,8 @@ constexpr uid_t owner = 54321, stranger = 54322;
 
 // As an ordinary process of that user, which others of the same user may look into.
 void become(uid_t user) {
-  if (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0) throw std::runtime_error("setresuid");
+  if (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0)
+    throw std::runtime_error("setresuid");
   prctl(PR_SET_DUMPABLE, 1);
 }
 

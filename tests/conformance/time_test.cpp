@@ -22,7 +22,8 @@ bool holds_once(Rank& self, const std::function<bool()>& holds) {
   return false;
 }
 
-// T tokens of H elements and K = 2; both experts of a token on one rank, so that each row is fanned out there.
+// T tokens of H elements and K = 2; both experts of a token on one rank, so that each row is fanned out
+// there.
 struct Batch {
   static constexpr std::int64_t tokens = 1500, hidden = 2048;
   std::vector<std::uint16_t> rows = std::vector<std::uint16_t>(index(tokens * hidden), 0x3f80);
@@ -125,7 +126,8 @@ PROMISE(F7, a_delay_of_5_ms_is_waited_for_and_moving_time_is_unchanged, {{2}}) {
       }
       for (auto* list : {&waited, &moving, &undisturbed}) std::sort(list->begin(), list->end());
       const double ratio = moving[0] / undisturbed[0];
-      return waited[0] > 0.9 * delay_ms && waited[rounds / 2] < 1.1 * delay_ms && ratio > 0.95 && ratio < 1.05;
+      return waited[0] > 0.9 * delay_ms && waited[rounds / 2] < 1.1 * delay_ms && ratio > 0.95 &&
+             ratio < 1.05;
     });
     EXPECT_TRUE(unchanged) << "waited " << waited[rounds / 2] << " ms, moving " << moving[0] << " ms, "
                            << undisturbed[0] << " ms without the delay";

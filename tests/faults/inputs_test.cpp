@@ -1,12 +1,11 @@
 // Which memory combine lets its peers read: seen in the script, before any peer reads it.
 #include <gtest/gtest.h>
+#include <sluice/group.h>
 
 #include <cstddef>
 #include <memory>
 #include <variant>
 #include <vector>
-
-#include <sluice/group.h>
 
 #include "core/communicator_state.h"
 #include "engine/cpu/cpu_engine.h"
@@ -74,7 +73,8 @@ class CombineInputs : public ::testing::Test {
 
   TensorView block_of_rows(std::int64_t rows, float first) {
     const TensorView block = comm_->allocate(rows, row_bytes, DataType::fp32);
-    for (std::int64_t i = 0; i < rows * hidden; ++i) block.as<float>()[i] = first + static_cast<float>(i / hidden);
+    for (std::int64_t i = 0; i < rows * hidden; ++i)
+      block.as<float>()[i] = first + static_cast<float>(i / hidden);
     return block;
   }
 
