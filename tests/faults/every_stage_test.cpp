@@ -132,9 +132,12 @@ std::vector<int> outcome(const Case& c) {
   for (int r = 0; r < ranks; ++r) pids.push_back(start(r, c, job));
   std::vector<int> codes(ranks);
   for (const int r : {0, 2, victim}) {
-    if (r == victim && c.fault == Fault::freeze) kill(pids[victim], SIGCONT);
     int status = 0;
-    waitpid(pids[static_cast<std::size_t>(r)], &status, 0);
+    // On a busy machine the others may have given up before the victim freezes.
+    do {
+      if (r == victim) kill(pids[victim], SIGCONT);
+      waitpid(pids[static_cast<std::size_t>(r)], &status, r == victim ? WUNTRACED : 0);
+    } while (WIFSTOPPED(status));
     codes[static_cast<std::size_t>(r)] = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   return codes;
