@@ -53,6 +53,7 @@ Recipe base(const At& at) {
 // peers.
 PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}, Where::processes}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer takes address space of its own for each thread";
+  if (on_cuda()) GTEST_SKIP() << "the CUDA driver takes address space and threads of its own";
   const Job job(base(at));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
@@ -82,6 +83,7 @@ PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}
 // One rank alone cannot: its peers are told in the same creation, and the next one works.
 PROMISE(F5, a_rank_that_cannot_start_its_threads_is_told_to_its_peers_at_once, {{2, 3}, Where::processes}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer takes address space of its own for each thread";
+  if (on_cuda()) GTEST_SKIP() << "the CUDA driver takes address space and threads of its own";
   const Job job(base(at));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);

@@ -53,6 +53,7 @@ Allocations traffic_after_warm_up(Rank& self, const Job& job) {
 // The bookkeeping of a call comes from the heap and goes back there: as much for any shape, and little.
 PROMISE(C2, after_warm_up_bounded_calls_take_no_memory_from_the_system, {{1, 2, 3}, Where::processes}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer has its own heap";
+  if (on_cuda()) GTEST_SKIP() << "the CUDA driver takes memory of its own";
   Recipe small;
   small.ranks = at.ranks;
   small.experts = 4 * at.ranks;

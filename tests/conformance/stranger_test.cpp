@@ -81,6 +81,7 @@ class Intruder {
 
 PROMISE(F6, a_process_of_another_user_finds_no_way_to_a_window, {{2}, Where::processes}) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  if (on_cuda()) GTEST_SKIP() << "the driver guards the windows of GPUs";
   const Job job([&] {
     Recipe recipe;
     recipe.ranks = at.ranks;

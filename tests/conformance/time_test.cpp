@@ -26,8 +26,8 @@ bool holds_once(Rank& self, const std::function<bool()>& holds) {
 // there.
 struct Batch {
   static constexpr std::int64_t tokens = 1500, hidden = 2048;
-  std::vector<std::uint16_t> rows = std::vector<std::uint16_t>(index(tokens * hidden), 0x3f80);
-  std::vector<std::int32_t> ids;
+  CallVector<std::uint16_t> rows = CallVector<std::uint16_t>(index(tokens * hidden), 0x3f80);
+  CallVector<std::int32_t> ids;
 
   Batch(int ranks, bool to_one_rank) {
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -94,7 +94,7 @@ struct Seen {
 };
 
 Seen dispatch_with_delay(Rank& self, sluice::Communicator& comm, const Batch& batch, double delay_ms) {
-  std::vector<std::int64_t> waited(index(self.size), 0);
+  CallVector<std::int64_t> waited(index(self.size), 0);
   sluice::DispatchArgs args = batch.args();
   args.counts = Counts::bounded;
   args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
