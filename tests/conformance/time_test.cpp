@@ -1,6 +1,7 @@
 // S6 and F7: how long operations take. Machines are busy: what is compared is the quickest of some runs, and
 // a comparison that fails is made again; a library that breaks the promise fails every time.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "drive.h"
@@ -109,11 +110,14 @@ Seen dispatch_with_delay(Rank& self, sluice::Communicator& comm, const Batch& ba
   return seen;
 }
 
+// 5 % (contract F7) is asked for in a long run only: on a busy machine others empty the caches during the
+// delay. Waiting that counted as moving would more than double it.
 PROMISE(F7, a_delay_of_5_ms_is_waited_for_and_moving_time_is_unchanged, {{2}}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer changes what takes time";
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     constexpr double delay_ms = 5;
     constexpr int rounds = 25;
+    const double within = long_runs() ? 0.05 : 0.5;
     const Batch batch(self.size, false);
     sluice::Communicator comm(self.group, Batch::options(self));
     std::vector<double> waited(rounds), moving(rounds), undisturbed(rounds);
@@ -126,8 +130,8 @@ PROMISE(F7, a_delay_of_5_ms_is_waited_for_and_moving_time_is_unchanged, {{2}}) {
       }
       for (auto* list : {&waited, &moving, &undisturbed}) std::sort(list->begin(), list->end());
       const double ratio = moving[0] / undisturbed[0];
-      return waited[0] > 0.9 * delay_ms && waited[rounds / 2] < 1.1 * delay_ms && ratio > 0.95 &&
-             ratio < 1.05;
+      return waited[0] > 0.9 * delay_ms && waited[rounds / 2] < 1.1 * delay_ms &&
+             std::abs(ratio - 1) < within;
     });
     EXPECT_TRUE(unchanged) << "waited " << waited[rounds / 2] << " ms, moving " << moving[0] << " ms, "
                            << undisturbed[0] << " ms without the delay";
