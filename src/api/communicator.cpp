@@ -26,7 +26,7 @@ Prepared prepare(CommunicatorOptions options, int rank, int ranks) {
   if (options.checks == Checks::by_default) {
     if (const auto check = api::check_from_environment()) options.checks = *check ? Checks::on : Checks::off;
   }
-  return {core::resolve(options, rank, ranks, engine.flag_bytes(options.channels)), &engine};
+  return {core::resolve(options, rank, ranks, engine.engine_bytes(options.channels, ranks, options.experts)), &engine};
 }
 
 // A rank that cannot go on says so where the others would wait for it.

@@ -8,22 +8,35 @@
 #include "api/environment.h"
 #include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/rows.h"
+#if defined(SLUICE_CUDA)
+#include "engine/cuda/cuda_engine.h"
+#endif
 
 namespace sluice {
 
 namespace {
-constexpr const char* no_cuda = "this version has no CUDA engine yet";
+
+// Empty when it can be used.
+std::string no_cuda() {
+#if defined(SLUICE_CUDA)
+  return cuda::why_not();
+#else
+  return "this library was built without it";
+#endif
 }
 
+}  // namespace
+
 std::vector<EngineInfo> engines() {
-  return {{"cuda", false, no_cuda, "", ""},
+  const std::string reason = no_cuda();
+  return {{"cuda", reason.empty(), reason, reason.empty() ? "stream memory operations, or a host thread" : "", ""},
           {"cpu", true, "", "spins briefly, then sleeps on a futex", cpu::simd_target()}};
 }
 
 namespace api {
 
 const EngineEntry& find_engine(const std::string& name) {
-  static constexpr EngineEntry cpu{"cpu", cpu::flag_bytes, cpu::make_engine};
+  static constexpr EngineEntry cpu{"cpu", cpu::engine_bytes, cpu::make_engine};
   if (name.empty() || name == "cpu") {
     // Once: the target is the process's, and must not change while operations run.
     static const bool chosen = [] {
@@ -34,7 +47,14 @@ const EngineEntry& find_engine(const std::string& name) {
     static_cast<void>(chosen);
     return cpu;
   }
-  if (name == "cuda") throw SystemError(fmt::format("engine \"cuda\" is not usable here: {}", no_cuda));
+  if (name == "cuda") {
+    const std::string reason = no_cuda();
+    if (!reason.empty()) throw SystemError(fmt::format("engine \"cuda\" is not usable here: {}", reason));
+#if defined(SLUICE_CUDA)
+    static constexpr EngineEntry entry{"cuda", cuda::engine_bytes, cuda::make_engine};
+    return entry;
+#endif
+  }
   throw ArgumentError(fmt::format("engine \"{}\" is unknown; known are \"cpu\" and \"cuda\"", name));
 }
 

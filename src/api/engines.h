@@ -11,7 +11,7 @@ namespace sluice::api {
 
 struct EngineEntry {
   const char* name;
-  std::int64_t (*flag_bytes)(int channels);  // of its flags in each control page
+  std::int64_t (*engine_bytes)(int channels, int ranks, int experts);  // of its own in each control page
   std::unique_ptr<engine::Engine> (*make)(const engine::EngineSpec&, std::shared_ptr<boot::GroupState>);
 };
 

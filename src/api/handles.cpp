@@ -31,9 +31,8 @@ bool Event::wait_for(int timeout_ms) const {
 
 bool Event::query() const { return wait_for(0); }
 
-// The CPU engine has no streams: what follows in program order is the stream.
-void Event::stream_wait(Stream) const {
-  if (state_) state_->lane_event()->wait(std::chrono::milliseconds(-1));
+void Event::stream_wait(Stream stream) const {
+  if (state_) state_->lane_event()->stream_wait(stream.handle);
 }
 
 std::int64_t Route::tokens() const { return checked(state_, "route").tables.tokens; }
@@ -44,16 +43,18 @@ Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 
-DispatchResult Communicator::dispatch(const DispatchArgs& args, Stream) {
-  return checked(state_, "communicator").dispatch(args);
+DispatchResult Communicator::dispatch(const DispatchArgs& args, Stream stream) {
+  return checked(state_, "communicator").dispatch(args, stream.handle);
 }
-CombineResult Communicator::combine(const CombineArgs& args, Stream) {
-  return checked(state_, "communicator").combine(args);
+CombineResult Communicator::combine(const CombineArgs& args, Stream stream) {
+  return checked(state_, "communicator").combine(args, stream.handle);
 }
 TensorView Communicator::allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype) {
   return checked(state_, "communicator").allocate(rows, row_bytes, dtype);
 }
-void Communicator::used_on(const TensorView&, Stream) { checked(state_, "communicator"); }
+void Communicator::used_on(const TensorView& view, Stream stream) {
+  checked(state_, "communicator").used_on(view, stream.handle);
+}
 RoutingCounts Communicator::count(const DispatchArgs& args) const { return checked(state_, "communicator").count(args); }
 
 int Communicator::rank() const { return checked(state_, "communicator").config().topology.rank; }

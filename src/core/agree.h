@@ -27,7 +27,7 @@ SLUICE_HD inline ControlRecord record_to_send(const PublishArgs& args, std::int6
   if (args.report->fault.problem != IdProblem::none) {
     record.refusal = Refusal::id;
     record.fault = args.report->fault;
-  } else if (args.made_by && args.made_by->verdict.outcome != Outcome::go) {
+  } else if (args.made && *args.made != Outcome::go) {
     record.refusal = Refusal::route;
   }
   return record;
@@ -49,8 +49,7 @@ struct Records {
 };
 
 // The lowest rank that refused, else the lowest that differs from rank 0; else `go`.
-SLUICE_HD inline Verdict compare_records(const Records& records, int ranks) {
-  Verdict verdict;
+SLUICE_HD inline void compare_records(const Records& records, int ranks, Verdict& verdict) {
   verdict.outcome = Outcome::go;
   for (int r = 0; r < ranks; ++r) {
     const ControlRecord& record = records.of(r);
@@ -60,7 +59,7 @@ SLUICE_HD inline Verdict compare_records(const Records& records, int ranks) {
     verdict.refusal = record.refusal;
     verdict.fault = record.fault;
     for (int i = 0; i + 1 < reason_bytes; ++i) verdict.reason[i] = record.reason[i];
-    return verdict;
+    return;
   }
   const Digest& first = records.of(0).digest;
   for (int r = 1; r < ranks; ++r) {
@@ -73,39 +72,58 @@ SLUICE_HD inline Verdict compare_records(const Records& records, int ranks) {
       verdict.field = static_cast<Field>(f);
       verdict.value = digest.value[f];
       verdict.other_value = first.value[f];
-      return verdict;
+      return;
     }
   }
-  return verdict;
 }
 
-// C -> positions: where the rows of every rank start at every rank and expert.
+// C -> positions: where the rows of every rank start at every rank and expert. First what each rank and each
+// expert gets, independent of one another, then where the experts start.
+SLUICE_HD inline void fill_rank(const Records& records, const Topology& topology, RouteTables& route, int r) {
+  std::int64_t before = 0, total = 0;
+  for (int s = 0; s < route.ranks; ++s) {
+    if (s < topology.rank) before += records.rows(s, r);
+    total += records.rows(s, r);
+  }
+  route.packed_base[r] = before;
+  route.packed_total[r] = total;
+  route.limit[r] = records.of(r).capacity;
+}
+
+// expert_base is relative to the expert's start until that is known.
+SLUICE_HD inline void fill_expert(const Records& records, const Topology& topology, RouteTables& route, int e) {
+  std::int64_t before = 0, total = 0;
+  for (int s = 0; s < route.ranks; ++s) {
+    const std::int64_t rows = records.expert_rows(s, e);
+    if (s < topology.rank) before += rows;
+    total += rows;
+  }
+  route.expert_base[e] = before;
+  route.expert_total[e] = total;
+}
+
+SLUICE_HD inline void start_expert(RouteTables& route, int e, std::int64_t start) {
+  route.expert_start[e] = start;
+  route.expert_base[e] += start;
+}
+
+SLUICE_HD inline std::int64_t padded_start(const RouteTables& route, const Topology& topology, int r, int e) {
+  return (e - topology.first_expert[r]) * route.limit[r];
+}
+
 SLUICE_HD inline void fill_route(const Records& records, const Topology& topology, RouteTables& route) {
-  const int me = topology.rank;
   route.source_start[0] = 0;
-  for (int s = 0; s < route.ranks; ++s) route.source_start[s + 1] = route.source_start[s] + records.rows(s, me);
+  for (int s = 0; s < route.ranks; ++s) {
+    route.source_start[s + 1] = route.source_start[s] + records.rows(s, topology.rank);
+  }
   for (int r = 0; r < route.ranks; ++r) {
-    std::int64_t before = 0, total = 0;
-    for (int s = 0; s < route.ranks; ++s) {
-      if (s < me) before += records.rows(s, r);
-      total += records.rows(s, r);
-    }
-    route.packed_base[r] = before;
-    route.packed_total[r] = total;
-    route.limit[r] = records.of(r).capacity;
+    fill_rank(records, topology, route, r);
     if (route.topk == 0) continue;
     std::int64_t start = 0;
     for (int e = topology.first_expert[r]; e < topology.first_expert[r + 1]; ++e) {
-      std::int64_t mine = 0, all = 0;
-      for (int s = 0; s < route.ranks; ++s) {
-        if (s < me) mine += records.expert_rows(s, e);
-        all += records.expert_rows(s, e);
-      }
-      if (route.layout == Layout::padded) start = (e - topology.first_expert[r]) * route.limit[r];
-      route.expert_start[e] = start;
-      route.expert_base[e] = start + mine;
-      route.expert_total[e] = all;
-      start += align_up(all, route.alignment);
+      fill_expert(records, topology, route, e);
+      start_expert(route, e, route.layout == Layout::padded ? padded_start(route, topology, r, e) : start);
+      start += align_up(route.expert_total[e], route.alignment);
     }
   }
 }
@@ -128,19 +146,22 @@ SLUICE_HD inline void check_room(const Records& records, const Topology& topolog
   }
 }
 
-SLUICE_HD inline void fill_placement(const Records& records, int ranks, int me, Placement& placement) {
+SLUICE_HD inline void fill_placement(const Records& records, int me, Placement& placement, int r) {
   const std::int64_t ready = records.of(me).sent_at_ns;
-  for (int r = 0; r < ranks; ++r) {
-    const ControlRecord& record = records.of(r);
-    placement.rows[r] = record.rows;
-    placement.scales[r] = record.scales;
-    placement.ids[r] = record.ids;
-    placement.weights[r] = record.weights;
-    placement.values[r] = record.values;
-    placement.row_stride[r] = record.row_stride;
-    placement.scale_stride[r] = record.scale_stride;
-    placement.lateness_ns[r] = record.sent_at_ns > ready ? record.sent_at_ns - ready : 0;
-  }
+  const ControlRecord& record = records.of(r);
+  placement.rows[r] = record.rows;
+  placement.scales[r] = record.scales;
+  placement.ids[r] = record.ids;
+  placement.weights[r] = record.weights;
+  placement.values[r] = record.values;
+  placement.row_stride[r] = record.row_stride;
+  placement.scale_stride[r] = record.scale_stride;
+  placement.lateness_ns[r] = record.sent_at_ns > ready ? record.sent_at_ns - ready : 0;
+}
+
+// Of a local expert: packed as chosen, before a drop.
+SLUICE_HD inline std::int64_t rows_to_report(const RouteTables& route, int me, int e) {
+  return route.layout == Layout::packed ? route.expert_total[e] : kept_rows(route, me, e);
 }
 
 // What the host wants to know of a dispatch: counts here, and what was dropped.
@@ -151,8 +172,7 @@ SLUICE_HD inline void fill_report(const RouteTables& route, const Topology& topo
   std::int64_t kept_in_all = 0;
   for (int s = 0; s < route.ranks; ++s) report.per_source[s] = route.source_start[s + 1] - route.source_start[s];
   for (int e = topology.first_expert[me]; route.topk > 0 && e < topology.first_expert[me + 1]; ++e) {
-    const bool whole = route.layout == Layout::packed;
-    const std::int64_t kept = whole ? route.expert_total[e] : kept_rows(route, me, e);
+    const std::int64_t kept = rows_to_report(route, me, e);
     report.per_expert[e - topology.first_expert[me]] = kept;
     report.dropped += route.expert_total[e] - kept;
     kept_in_all += kept;
@@ -166,15 +186,17 @@ SLUICE_HD inline void agree(const AgreeArgs& args) {
   const Records records{args.addresses->base[topology.rank], args.page, args.channel};
   RouteTables route = args.route;
   Placement placement = args.placement;
-  Verdict verdict = compare_records(records, topology.ranks);
+  Verdict verdict;
+  compare_records(records, topology.ranks, verdict);
   if (verdict.outcome == Outcome::go) {
     if (args.makes_route) fill_route(records, topology, route);
     if (!(args.makes_route && args.drop)) check_room(records, topology, route, args.makes_route, verdict);
   }
   if (verdict.outcome == Outcome::go) {
-    fill_placement(records, topology.ranks, topology.rank, placement);
+    for (int r = 0; r < topology.ranks; ++r) fill_placement(records, topology.rank, placement, r);
     if (args.kind == OperationKind::dispatch) fill_report(route, topology, *args.report);
   }
+  if (args.makes_route) *route.outcome = verdict.outcome;
   args.report->verdict = verdict;
 }
 

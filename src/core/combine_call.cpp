@@ -82,7 +82,6 @@ GatherArgs gather_args(const CombineArgs& args, const CombineCall& call, const C
   gather.rows_out = b.gathers_rows ? b.rows : nullptr;
   gather.weights_out = call.weights && route.tables.layout == Layout::packed ? b.weights : nullptr;
   gather.values_out = call.values ? b.values_sent : nullptr;
-  gather.made_by = route.made_by.get();
   return gather;
 }
 
@@ -125,7 +124,7 @@ CombineResult combine_result(const CombineArgs& args, const CombineCall& call, c
 
 }  // namespace
 
-CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
+CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* stream) {
   CombineCall call;
   CombineBlocks b;
   try {
@@ -147,12 +146,13 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
   parts.ready = engine_->make_event();
   parts.inputs_free = engine_->make_event();
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
+  else if (window.event_on) common.data.push_back({window.event_on(stream), false});
   if (route.channel != args.channel) common.first.push_back({route.made, true});
-  common.keep.push_back(route.made_by);
   for (const auto& block : {b.sums, b.output, b.temporary}) {
     if (!block) continue;
     depend_on(common, *block);
     block->used_until(parts.inputs_free);
+    block->used_on(stream);
   }
   route.block->used_until(parts.inputs_free);
   for (const ConstTensorView& view : {args.rows, args.weights, args.values, args.bias[0], args.bias[1],
@@ -162,7 +162,7 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args) {
   parts.gather = gather_args(args, call, b, window.topology);
   parts.gathers = b.gathers_rows || parts.gather.weights_out || parts.gather.values_out;
   parts.publish = publish_args(args.channel, common.report, call.digest);
-  parts.publish.made_by = route.made_by.get();
+  parts.publish.made = route.tables.outcome;
   ControlRecord& record = parts.publish.record;
   record.rows = memory_->place_of(b.rows);
   record.row_stride = b.row_stride;

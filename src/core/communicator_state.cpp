@@ -143,17 +143,21 @@ void CommunicatorState::throw_if_failed(OperationKind kind, int channel) const {
   throw PeerError(message, config_.topology.rank);
 }
 
-DispatchResult CommunicatorState::dispatch(const DispatchArgs& args) {
+DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* stream) {
   Admission admission(*this, args.channel, where(OperationKind::dispatch));
   throw_if_failed(OperationKind::dispatch, args.channel);
-  return start_dispatch(args, (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call());
+  return start_dispatch(args, stream, (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call());
 }
 
-CombineResult CommunicatorState::combine(const CombineArgs& args) {
+CombineResult CommunicatorState::combine(const CombineArgs& args, void* stream) {
   Admission admission(*this, args.channel, where(OperationKind::combine));
   throw_if_failed(OperationKind::combine, args.channel);
   admission.next_call();
-  return start_combine(args);
+  return start_combine(args, stream);
+}
+
+void CommunicatorState::used_on(const TensorView& view, void* stream) {
+  if (const auto block = view.data ? memory_->block_of(view.data) : nullptr) block->used_on(stream);
 }
 
 TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype) {

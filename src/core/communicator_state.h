@@ -40,8 +40,10 @@ class CommunicatorState {
  public:
   CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine);
 
-  DispatchResult dispatch(const DispatchArgs& args);
-  CombineResult combine(const CombineArgs& args);
+  // `stream`: the caller's, a native queue of the device.
+  DispatchResult dispatch(const DispatchArgs& args, void* stream = nullptr);
+  CombineResult combine(const CombineArgs& args, void* stream = nullptr);
+  void used_on(const TensorView& view, void* stream);
   TensorView allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype);
   RoutingCounts count(const DispatchArgs& args) const;
 
@@ -72,8 +74,8 @@ class CommunicatorState {
   void throw_if_failed(OperationKind kind, int channel) const;
   void log(LogLevel level, const std::string& message) const;
 
-  DispatchResult start_dispatch(const DispatchArgs& args, std::int64_t number);
-  CombineResult start_combine(const CombineArgs& args);
+  DispatchResult start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number);
+  CombineResult start_combine(const CombineArgs& args, void* stream);
   std::shared_ptr<RouteState> make_route(const DispatchArgs& args, const DispatchCall& call, std::int64_t number,
                                          std::int64_t packed_limit);
   DispatchBlocks take_blocks(const DispatchArgs& args, const DispatchCall& call, std::int64_t number);

@@ -10,10 +10,21 @@ namespace sluice::core {
 
 namespace {
 
-// The tables of a route that does not exist yet, as far as plan fills them.
+template <class T>
+std::vector<T> on_host(engine::Engine& engine, const T* data, std::int64_t count) {
+  std::vector<T> copy(static_cast<std::size_t>(count));
+  if (count > 0) engine.fetch(copy.data(), data, count * static_cast<std::int64_t>(sizeof(T)));
+  return copy;
+}
+
+// The tables of a route that does not exist yet, as far as plan fills them; the caller's decisions may lie
+// where the host cannot read.
 class PlannedTables {
  public:
-  PlannedTables(const DispatchArgs& args, const DispatchCall& call, const Topology& topology) {
+  PlannedTables(const DispatchArgs& args, const DispatchCall& call, const Topology& topology, engine::Engine& engine) {
+    const auto bytes_of = [](const ConstTensorView& view) { return view.elements() * size_of(view.dtype); };
+    const auto ids = on_host(engine, args.expert_ids.as<std::byte>(), bytes_of(args.expert_ids));
+    const auto mask = on_host(engine, args.rank_mask.as<std::uint8_t>(), bytes_of(args.rank_mask));
     tables_.tokens = call.tokens;
     tables_.topk = call.topk;
     tables_.ranks = topology.ranks;
@@ -25,9 +36,9 @@ class PlannedTables {
     PlanArgs plan;
     plan.topology = &topology;
     plan.route = tables_;
-    plan.ids = args.expert_ids.data;
+    plan.ids = ids.data();
     plan.ids_are_64_bit = args.expert_ids.dtype == DataType::int64;
-    plan.rank_mask = args.rank_mask.as<std::uint8_t>();
+    plan.rank_mask = args.rank_mask.given() ? mask.data() : nullptr;
     plan_route(plan);
   }
   const RouteTables& tables() const { return tables_; }
@@ -37,14 +48,15 @@ class PlannedTables {
   RouteTables tables_;
 };
 
-RoutingCounts read_counts(const RouteTables& tables, const Topology& topology) {
+RoutingCounts read_counts(const RouteTables& tables, const Topology& topology, engine::Engine& engine) {
   RoutingCounts counts;
-  counts.rank_mask.resize(static_cast<std::size_t>(tables.tokens * tables.ranks));
-  for (std::size_t i = 0; i < counts.rank_mask.size(); ++i) counts.rank_mask[i] = tables.send_index[i] >= 0;
-  const std::int32_t* const per_rank = tables.sent;
-  const std::int32_t* const per_expert = per_rank + tables.ranks;
-  counts.tokens_per_rank.assign(per_rank, per_expert);
-  if (tables.topk > 0) counts.tokens_per_expert.assign(per_expert, per_expert + topology.experts);
+  const auto send_index = on_host(engine, tables.send_index, tables.tokens * tables.ranks);
+  const auto sent = on_host(engine, tables.sent, tables.ranks + topology.experts);
+  counts.rank_mask.resize(send_index.size());
+  for (std::size_t i = 0; i < counts.rank_mask.size(); ++i) counts.rank_mask[i] = send_index[i] >= 0;
+  const auto per_expert = sent.begin() + tables.ranks;
+  counts.tokens_per_rank.assign(sent.begin(), per_expert);
+  if (tables.topk > 0) counts.tokens_per_expert.assign(per_expert, sent.end());
   return counts;
 }
 
@@ -56,10 +68,10 @@ RoutingCounts CommunicatorState::count(const DispatchArgs& args) const {
   DispatchCall call;
   check_route(args.route, call_name);
   check_routing(args, config_, call_name, call);
-  if (call.routing != Routing::route) return read_counts(PlannedTables(args, call, topology).tables(), topology);
+  if (call.routing != Routing::route) return read_counts(PlannedTables(args, call, topology, *engine_).tables(), topology, *engine_);
   const RouteState& route = *args.route.state();
   route.made->wait(std::chrono::milliseconds(-1));
-  return read_counts(route.tables, topology);
+  return read_counts(route.tables, topology, *engine_);
 }
 
 }  // namespace sluice::core

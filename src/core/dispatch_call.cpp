@@ -126,7 +126,6 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   b.out.capacity = b.capacity;
   if (call.makes_route()) {
     b.route->capacity = b.capacity;
-    b.route->made_by = b.report;
     b.route->made = b.ready;
   }
   return b;
@@ -146,7 +145,7 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
   parts.publish = publish_args(args.channel, b.report, call.digest);
   parts.publish.sent = call.makes_route() ? tables.sent : nullptr;
   parts.publish.expert_counts = call.topk > 0;
-  parts.publish.made_by = call.makes_route() ? nullptr : b.route->made_by.get();
+  parts.publish.made = call.makes_route() ? nullptr : tables.outcome;
   ControlRecord& record = parts.publish.record;
   record.rows = memory_->place_of(b.landed);
   record.scales = memory_->place_of(b.scale_data);
@@ -243,7 +242,7 @@ void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCal
   if (!args.output.given()) b.rows->shrink(b.scale_bytes + report.rows * call.row_bytes, b.ready);
 }
 
-DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::int64_t number) {
+DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number) {
   DispatchCall call;
   DispatchBlocks blocks;
   try {
@@ -262,12 +261,16 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, std::
   common.report = blocks.report;
   if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), true});
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
+  // What no event stands for is there when the caller's stream gets here.
+  if (engine_->window().event_on && !(args.ids_after.state() && args.after.state())) {
+    (args.ids_after.state() ? common.data : common.first).push_back({engine_->window().event_on(stream), false});
+  }
   for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
     if (call.makes_route() || block != blocks.route->block) depend_on(common, *block);
     block->used_until(blocks.ready);
+    block->used_on(stream);
   }
   if (!call.makes_route()) {
-    common.keep.push_back(blocks.route->made_by);
     if (blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
   }
   for (const ConstTensorView& view : {args.rows, args.scales, args.expert_ids, args.rank_mask, args.weights,

@@ -57,7 +57,7 @@ struct PublishArgs {
   ControlRecord record;
   const std::int32_t* sent = nullptr;  // [R + E], or null: no counts
   bool expert_counts = false;
-  const Report* made_by = nullptr;     // of the dispatch whose route is used; refused unless it went
+  const Outcome* made = nullptr;       // of the route that is used, refused unless it went; null for a new one
   Report* report = nullptr;
 };
 
@@ -147,7 +147,6 @@ struct GatherArgs {
   std::int64_t elements = 0;
   const float* weights = nullptr;       // one per row of the caller's layout
   const float* values = nullptr;        // packed [N, K], else one per row
-  const Report* made_by = nullptr;      // of the dispatch whose route is used; nothing unless it went
   std::byte* rows_out = nullptr;        // [P, H] of sum_type
   float* weights_out = nullptr;         // packed: [P]
   float* values_out = nullptr;          // [P, K]

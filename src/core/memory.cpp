@@ -37,10 +37,11 @@ std::shared_ptr<HeldBlock> Memory::block_of(const void* pointer) {
 
 Place Memory::place_of(const void* pointer) const {
   if (!pointer) return {};
-  return {window_.topology->rank, 0, static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - window_.base)};
+  return {window_.rank, 0, static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - window_.base)};
 }
 
 HeldBlock::~HeldBlock() {
+  for (void* const stream : streams_) uses_.push_back(memory_->window_.event_on(stream));
   const std::lock_guard lock(memory_->mutex_);
   memory_->held_.erase(block_.offset);
   // Memory that was never used still waits for what it waited for before.
@@ -52,6 +53,12 @@ void HeldBlock::used_until(std::shared_ptr<engine::LaneEvent> event) {
   const std::lock_guard lock(memory_->mutex_);
   std::erase_if(uses_, [](const auto& use) { return use->state() == engine::LaneEvent::State::happened; });
   uses_.push_back(std::move(event));
+}
+
+void HeldBlock::used_on(void* stream) {
+  if (!memory_->window_.event_on) return;
+  const std::lock_guard lock(memory_->mutex_);
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
 }
 
 void HeldBlock::shrink(std::int64_t bytes, const std::shared_ptr<engine::LaneEvent>& event) {

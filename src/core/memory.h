@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "core/arena.h"
 #include "engine/engine.h"
@@ -56,6 +57,8 @@ class HeldBlock {
   // To wait for before the memory is touched.
   const Arena::Events& after() const { return block_.after; }
   void used_until(std::shared_ptr<engine::LaneEvent> event);
+  // What this native queue holds when the block is dropped has passed before it is reused.
+  void used_on(void* stream);
   // Gives the rest back; peers may write there until `event`.
   void shrink(std::int64_t bytes, const std::shared_ptr<engine::LaneEvent>& event);
 
@@ -63,6 +66,7 @@ class HeldBlock {
   std::shared_ptr<Memory> memory_;
   Arena::Block block_;
   Arena::Events uses_;
+  std::vector<void*> streams_;
 };
 
 }  // namespace sluice::core

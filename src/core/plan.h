@@ -59,6 +59,7 @@ SLUICE_HD inline void plan_mask(const PlanArgs& args) {
 
 SLUICE_HD inline void plan_route(const PlanArgs& args) {
   const RouteTables& route = args.route;
+  *route.outcome = Outcome::pending;
   for (std::int64_t i = 0; i < route.ranks + args.topology->experts; ++i) route.sent[i] = 0;
   for (std::int64_t i = 0; i < route.tokens * route.ranks; ++i) route.send_index[i] = -1;
   if (args.rank_mask) plan_mask(args);

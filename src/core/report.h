@@ -14,6 +14,7 @@ enum class Stamp : std::uint32_t { none, plan_end, open_sent, open_seen, close_s
 struct Report {
   Verdict verdict;
   Status failure;                      // of the channel, when the operation met one
+  std::int64_t failed_at_step = 0;     // index in its script of the first step that found the failure
   IdFault fault;                       // found by plan here
   std::int64_t operation = 0;          // running number on the channel
   std::int64_t rows = 0;               // as DispatchResult::num_rows

@@ -14,7 +14,6 @@ namespace sluice::core {
 struct RouteState {
   RouteTables tables;
   std::shared_ptr<HeldBlock> block;            // of the tables
-  std::shared_ptr<Report> made_by;             // of the dispatch that made it
   std::shared_ptr<engine::LaneEvent> made;     // when that dispatch has ended
   int channel = 0;                             // on which it was made
   std::int64_t number = 0;                     // the same on all ranks
@@ -29,6 +28,7 @@ struct RouteState {
 inline void lay_out(Slices& slices, RouteTables& tables, std::int64_t experts) {
   const std::int64_t slots = tables.tokens * tables.topk, ranks = tables.ranks;
   const bool by_expert = tables.topk > 0;
+  tables.outcome = slices.take<Outcome>(1);
   tables.expert_of = slices.take<std::int32_t>(slots);
   tables.send_index = slices.take<std::int32_t>(tables.tokens * ranks);
   tables.slot_index = slices.take<std::int32_t>(slots);

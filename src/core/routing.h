@@ -119,15 +119,15 @@ SLUICE_HD inline std::int64_t rows_needed(const RouteTables& route, const Topolo
                                           std::int64_t* expert) {
   *expert = -1;
   if (route.layout == Layout::packed) return route.packed_total[r];
+  const std::int32_t begin = topology.first_expert[r], end = topology.first_expert[r + 1];
+  if (route.layout == Layout::grouped) {
+    return begin == end ? 0 : route.expert_start[end - 1] + align_up(route.expert_total[end - 1], route.alignment);
+  }
   std::int64_t need = 0;
-  for (int e = topology.first_expert[r]; e < topology.first_expert[r + 1]; ++e) {
-    const std::int64_t total = route.expert_total[e];
-    if (route.layout == Layout::grouped) {
-      need = route.expert_start[e] + align_up(total, route.alignment);
-    } else if (total > need) {
-      need = total;
-      *expert = e;
-    }
+  for (std::int32_t e = begin; e < end; ++e) {
+    if (route.expert_total[e] <= need) continue;
+    need = route.expert_total[e];
+    *expert = e;
   }
   return need;
 }

@@ -49,7 +49,7 @@ using Step = std::variant<Run, Await, Depend, Record>;
 struct Script {
   OperationKind kind = OperationKind::none;
   int channel = 0;
-  Report* report = nullptr;
+  std::shared_ptr<Report> report;
   std::int64_t bytes = 0;  // that this rank moves, about: an engine may treat a short operation otherwise
   std::vector<Step> steps;
   std::vector<std::shared_ptr<const void>> keep;  // alive until the last step has passed

@@ -16,10 +16,9 @@ class Builder {
   Builder(OperationKind kind, Common& common) : script_(std::make_unique<Script>()), num_sms_(common.num_sms) {
     script_->kind = kind;
     script_->channel = common.channel;
-    script_->report = common.report.get();
+    script_->report = common.report;
     script_->bytes = common.bytes;
     script_->keep = std::move(common.keep);
-    script_->keep.push_back(common.report);
     depend(common.first);
   }
 
@@ -85,6 +84,8 @@ std::unique_ptr<Script> refusal_script(RefusalParts parts) {
   Builder script(parts.kind, parts.common);
   script.open(parts.publish, parts.agree);
   script.run(SealArgs{}, Stamp::close_sent, consume_open_then_close);
+  script.await(Stage::close, Stamp::close_seen);
+  script.run(SealArgs{}, Stamp::end);
   return script.take();
 }
 

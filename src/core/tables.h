@@ -6,7 +6,7 @@
 
 #include <sluice/options.h>
 
-#include "core/place.h"
+#include "core/record.h"
 
 namespace sluice::core {
 
@@ -18,6 +18,9 @@ struct RouteTables {
   std::int32_t ranks = 1;
   std::int64_t packed_limit = 0;   // P
   std::int64_t alignment = 1;
+
+  // Of the dispatch that makes the route: pending from its plan on, then what agree decided.
+  Outcome* outcome = nullptr;           // [1]
 
   // By plan, from the router's output alone.
   std::int32_t* expert_of = nullptr;    // [T, K] global id, -1 = none

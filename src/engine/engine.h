@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ class LaneEvent {
   virtual State state() const = 0;
   // Blocks the host; false when it has not happened within `timeout` (negative: without end).
   virtual bool wait(std::chrono::milliseconds timeout) const = 0;
+  // What is given to this native queue of the device from now on runs after the event.
+  virtual void stream_wait(void*) const { wait(std::chrono::milliseconds(-1)); }
 };
 
 // An ordered queue of steps: the operations of one channel.
@@ -36,6 +39,7 @@ class Lane {
 
 // Memory of this rank that every rank of the node can address: control page, then arena.
 struct WindowView {
+  std::int32_t rank = 0;
   std::byte* base = nullptr;
   core::PageLayout page;
   std::int64_t arena_offset = 0;
@@ -43,6 +47,8 @@ struct WindowView {
   const core::AddressTable* addresses = nullptr;  // all ranks' windows, where kernels read it
   const core::Topology* topology = nullptr;       // where kernels read it
   std::shared_ptr<const void> keep;               // results that outlive the engine hold it
+  // When the work that a native queue holds now has passed; empty for an engine without such queues.
+  std::function<std::shared_ptr<LaneEvent>(void* stream)> event_on;
 };
 
 class Engine {
@@ -58,6 +64,8 @@ class Engine {
   // A report with room for R + L counts, cleared.
   virtual std::shared_ptr<core::Report> make_report() = 0;
   virtual void set_deadline_ms(int deadline_ms) = 0;
+  // Copies what a call may name, or lies in the arena, to the host. Waits for the copy alone.
+  virtual void fetch(void* to, const void* from, std::int64_t bytes) = 0;
   // Returns when everything submitted has run, by success or by failure.
   virtual void drain() = 0;
 };

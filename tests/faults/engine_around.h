@@ -20,6 +20,7 @@ class EngineAround : public engine::Engine {
   engine::Lane& lane(int channel) override { return inside_->lane(channel); }
   std::shared_ptr<engine::LaneEvent> make_event() override { return inside_->make_event(); }
   std::shared_ptr<core::Report> make_report() override { return inside_->make_report(); }
+  void fetch(void* to, const void* from, std::int64_t bytes) override { inside_->fetch(to, from, bytes); }
   void set_deadline_ms(int deadline_ms) override { inside_->set_deadline_ms(deadline_ms); }
   void drain() override { inside_->drain(); }
 

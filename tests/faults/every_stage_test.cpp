@@ -47,7 +47,7 @@ class Rank {
     options.dtype = DataType::fp32;
     options.channels = 1;
     options.deadline_ms = c.deadline_ms;
-    const core::Config config = core::resolve(options, rank, ranks, cpu::flag_bytes(1));
+    const core::Config config = core::resolve(options, rank, ranks, cpu::engine_bytes(1, ranks, options.experts));
     engine::EngineSpec spec;
     spec.topology = config.topology;
     spec.page = config.page;

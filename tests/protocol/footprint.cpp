@@ -62,6 +62,7 @@ void Footprints::add(std::vector<Range>& ranges, const void* begin, std::int64_t
 // The tables lie one behind the other (core::lay_out): plan's, agree's, the peers'.
 void Footprints::add_route(Step& step, const core::RouteTables& route, bool plan_writes,
                            bool agree_writes) const {
+  add(step.touches, route.outcome, sizeof(core::Outcome), plan_writes || agree_writes);
   const auto* const first = reinterpret_cast<const std::byte*>(route.expert_of);
   const auto* const second = reinterpret_cast<const std::byte*>(route.packed_base);
   const auto* const third = reinterpret_cast<const std::byte*>(route.local_ids);
@@ -82,7 +83,7 @@ const core::PublishArgs* Footprints::publish_of(int rank, int channel, int numbe
 
 void Footprints::add_run(Step& step, const StepLane& lane, const core::Script& script, int number,
                          const core::Run& run) {
-  add(step.touches, script.report, sizeof(core::Report), true);
+  add(step.touches, script.report.get(), sizeof(core::Report), true);
   add(step.touches, script.report->per_source, 8 * (lane.ranks() + 1), true);
   for (int peer = 0; peer < lane.ranks(); ++peer) {
     if (peer == lane.rank()) continue;
@@ -115,7 +116,7 @@ void Footprints::add_kernel(Step& step, const StepLane& lane, int number, const 
     add_route(step, plan->route, true, false);
   } else if (const auto* const publish = std::get_if<core::PublishArgs>(&kernel)) {
     add(step.touches, publish->sent, 8 * ranks, false);
-    add(step.touches, publish->made_by, sizeof(core::Report), false);
+    add(step.touches, publish->made, sizeof(core::Outcome), false);
     for (int r = 0; r < ranks; ++r) {
       add(r == me ? step.touches : step.sends,
           world_.window(r).base + world_.page().record_offset(lane.channel(), me), world_.page().record_bytes,

@@ -76,7 +76,7 @@ bool Scenario::foresee_counts(const StepEvent& event) {
     const auto* const record = std::get_if<core::Record>(&step);
     if (!record || record->event.get() != &event) continue;
     counts_known_[static_cast<std::size_t>(calling_rank_)] = record->event;
-    waiting_for_counts_ = script.report;
+    waiting_for_counts_ = script.report.get();
     waiting_for_counts_->rows = waiting_for_counts_->packed_rows = plan_.ranks;
     return true;
   }
@@ -161,7 +161,7 @@ void Scenario::call_dispatch(int rank, int channel, int k, Channel& state) {
   state.dispatch = comms_[static_cast<std::size_t>(rank)]->dispatch(args);
   if (waiting_for_counts_) waiting_for_counts_->rows = waiting_for_counts_->packed_rows = 0;
   state.operation = number;
-  state.report = world_->lane(rank, channel).scripts().back()->report;
+  state.report = world_->lane(rank, channel).scripts().back()->report.get();
   state.inputs_free = nullptr;
   const DispatchResult& d = state.dispatch;
   const auto consumed = used_by_caller(rank);
@@ -223,7 +223,7 @@ void Scenario::call_combine(int rank, int channel, int k, Channel& state) {
       Event(std::make_shared<core::EventState>(written, std::make_shared<core::Report>(), core::Context{}));
   CombineResult result = comms_[static_cast<std::size_t>(rank)]->combine(args);
   hold_until(result.rows, consumed);
-  const core::Report* const report = world_->lane(rank, channel).scripts().back()->report;
+  const core::Report* const report = world_->lane(rank, channel).scripts().back()->report.get();
   state.inputs_free = plan_.frees_inputs_at_ready ? step_event(result.ready) : step_event(result.inputs_free);
   state.pending.push_back({CallerStep::check_combine,
                            channel,

@@ -68,6 +68,7 @@ StepEngine::StepEngine(StepWorld& world, int rank) : world_(world), rank_(rank) 
   view_.arena_offset = world.arena_offset();
   view_.arena_bytes = world.shape().arena_bytes;
   view_.addresses = &world.addresses();
+  view_.rank = rank;
   view_.topology = &world.topology(rank);
 }
 

@@ -3,6 +3,7 @@
 // through the write buffer of the lane.
 #pragma once
 
+#include <cstring>
 #include <array>
 #include <functional>
 #include <memory>
@@ -126,6 +127,7 @@ class StepEngine final : public engine::Engine {
   engine::Lane& lane(int channel) override;
   std::shared_ptr<engine::LaneEvent> make_event() override;
   std::shared_ptr<core::Report> make_report() override;
+  void fetch(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
   void set_deadline_ms(int) override {}
   void drain() override {}
 

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -42,6 +43,7 @@ class CpuEngine final : public engine::Engine {
   CpuEngine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group)
       : spec_(spec), group_(std::move(group)) {
     const int ranks = spec_.topology.ranks, rank = spec_.topology.rank;
+    view_.rank = rank;
     view_.page = spec_.page;
     view_.arena_offset = spec_.page.arena_offset();
     view_.arena_bytes = spec.arena_bytes;
@@ -84,6 +86,10 @@ class CpuEngine final : public engine::Engine {
 
   void set_deadline_ms(int deadline_ms) override {
     for (const auto& lane : lanes_) lane->flags().set_deadline_ns(deadline_ms * std::int64_t{1'000'000});
+  }
+
+  void fetch(void* to, const void* from, std::int64_t bytes) override {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 
   void drain() override {
@@ -134,7 +140,7 @@ class CpuEngine final : public engine::Engine {
 
 }  // namespace
 
-std::int64_t flag_bytes(int channels) { return channels * std::int64_t{sizeof(SharedFlags)}; }
+std::int64_t engine_bytes(int channels, int, int) { return channels * std::int64_t{sizeof(SharedFlags)}; }
 
 std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group) {
   return std::make_unique<CpuEngine>(spec, std::move(group));

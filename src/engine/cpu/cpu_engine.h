@@ -13,6 +13,6 @@ namespace sluice::cpu {
 std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group);
 
 // Bytes of flags in each window, for the sizes that core states.
-std::int64_t flag_bytes(int channels);
+std::int64_t engine_bytes(int channels, int ranks, int experts);
 
 }  // namespace sluice::cpu

@@ -118,7 +118,7 @@ class TokenSum {
 }  // namespace
 
 void run_kernel(const GatherArgs& args, KernelContext& context) {
-  if (args.made_by->verdict.outcome != Outcome::go) return;
+  if (*args.route.outcome != Outcome::go) return;
   const RouteTables& route = args.route;
   if (rows_kept(route, *args.topology, args.topology->rank) > args.rows_given) return;
   context.team.parallel(packed_rows_here(route, args.topology->rank), context.workers,

@@ -43,6 +43,7 @@ class Windows {
   void connect(boot::GroupState& group);
 
   const std::shared_ptr<Mapping>& own() const { return mappings_[static_cast<std::size_t>(rank_)]; }
+  const std::shared_ptr<Mapping>& mapping(int rank) const { return mappings_[static_cast<std::size_t>(rank)]; }
   std::byte* of(int rank) const { return mappings_[static_cast<std::size_t>(rank)]->base(); }
 
  private:

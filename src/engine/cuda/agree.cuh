@@ -1,0 +1,161 @@
+// Agreement by one block: the arithmetic of core/agree.h, spread over threads where there is much of it.
+#pragma once
+
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+
+#include "core/agree.h"
+#include "engine/cuda/step.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int agree_threads = 512;
+
+__device__ inline bool records_match(const core::Records& records, int ranks) {
+  bool odd = false;
+  for (int i = threadIdx.x; i < ranks * core::field_count; i += blockDim.x) {
+    const int r = i / core::field_count, f = i % core::field_count;
+    odd |= records.of(r).refusal != core::Refusal::none ||
+           records.of(r).digest.value[f] != records.of(0).digest.value[f];
+  }
+  return __syncthreads_or(odd) == 0;
+}
+
+// expert_start of grouped rows: sums of the aligned totals before it, of the same rank.
+__device__ inline void start_grouped(const core::Topology& topology, core::RouteTables& route) {
+  using Scan = cub::BlockScan<std::int64_t, agree_threads>;
+  __shared__ typename Scan::TempStorage temporary;
+  __shared__ std::int64_t before_rank[limits::ranks_per_node];
+  std::int64_t before_tile = 0;
+  for (int base = 0; base < topology.experts; base += agree_threads) {
+    const int e = base + static_cast<int>(threadIdx.x);
+    const bool inside = e < topology.experts;
+    const std::int64_t rows = inside ? core::align_up(route.expert_total[e], route.alignment) : 0;
+    std::int64_t before = 0, tile = 0;
+    Scan(temporary).ExclusiveSum(rows, before, tile);
+    if (inside) {
+      const int owner = topology.owner_of(e);
+      route.expert_start[e] = before_tile + before;
+      if (e == topology.first_expert[owner]) before_rank[owner] = before_tile + before;
+    }
+    before_tile += tile;
+    __syncthreads();
+  }
+  for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
+    core::start_expert(route, e, route.expert_start[e] - before_rank[topology.owner_of(e)]);
+  }
+}
+
+__device__ inline void fill_route_together(const core::Records& records, const core::Topology& topology, core::RouteTables& route) {
+  for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) core::fill_rank(records, topology, route, r);
+  for (int s = threadIdx.x; s <= route.ranks; s += blockDim.x) {
+    std::int64_t start = 0;
+    for (int before = 0; before < s; ++before) start += records.rows(before, topology.rank);
+    route.source_start[s] = start;
+  }
+  if (route.topk == 0) return;
+  __syncthreads();
+  for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) core::fill_expert(records, topology, route, e);
+  __syncthreads();
+  if (route.layout == Layout::grouped) start_grouped(topology, route);
+  if (route.layout != Layout::padded) return;
+  for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
+    core::start_expert(route, e, core::padded_start(route, topology, topology.owner_of(e), e));
+  }
+}
+
+// Whether every rank has room; the sentence about the one that has not is core's.
+__device__ inline bool has_room(const core::Records& records, const core::Topology& topology,
+                                const core::RouteTables& route, bool makes_route) {
+  __shared__ unsigned long long need[limits::ranks_per_node];
+  for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) {
+    std::int64_t rows = 0;
+    const int last = topology.first_expert[r + 1] - 1;
+    if (route.layout == Layout::packed) rows = route.packed_total[r];
+    if (route.layout == Layout::grouped && topology.local_experts(r) > 0) {
+      rows = route.expert_start[last] + core::align_up(route.expert_total[last], route.alignment);
+    }
+    need[r] = static_cast<unsigned long long>(rows);
+  }
+  __syncthreads();
+  if (route.layout == Layout::padded) {
+    for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
+      atomicMax(need + topology.owner_of(e), static_cast<unsigned long long>(route.expert_total[e]));
+    }
+  }
+  __syncthreads();
+  bool lacks = false;
+  for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) {
+    auto rows = static_cast<std::int64_t>(need[r]);
+    if (!makes_route && rows > route.limit[r]) rows = route.limit[r];
+    lacks |= rows > records.of(r).capacity;
+  }
+  return __syncthreads_or(lacks) == 0;
+}
+
+// core::fill_report, and a copy of the counts for the kernels that follow.
+__device__ inline void fill_report_together(const core::RouteTables& route, const core::Topology& topology, core::Report& report,
+                                   DeviceChannel& channel) {
+  using Reduce = cub::BlockReduce<std::int64_t, agree_threads>;
+  __shared__ typename Reduce::TempStorage temporary;
+  const int me = topology.rank;
+  for (int s = threadIdx.x; s < route.ranks; s += blockDim.x) {
+    report.per_source[s] = route.source_start[s + 1] - route.source_start[s];
+  }
+  std::int64_t kept = 0, dropped = 0;
+  for (int e = topology.first_expert[me] + threadIdx.x; route.topk > 0 && e < topology.first_expert[me + 1]; e += blockDim.x) {
+    const std::int64_t rows = core::rows_to_report(route, me, e);
+    report.per_expert[e - topology.first_expert[me]] = rows;
+    kept += rows;
+    dropped += route.expert_total[e] - rows;
+  }
+  kept = Reduce(temporary).Sum(kept);
+  __syncthreads();
+  dropped = Reduce(temporary).Sum(dropped);
+  if (threadIdx.x != 0) return;
+  channel.packed_rows = core::packed_rows_here(route, me);
+  if (route.layout == Layout::packed) dropped += route.packed_total[me] - channel.packed_rows;
+  channel.dropped = dropped;
+  channel.rows = kept;
+  if (route.layout == Layout::packed) channel.rows = channel.packed_rows;
+  if (route.layout == Layout::grouped) channel.rows = core::rows_kept(route, topology, me);
+  report.packed_rows = channel.packed_rows;
+  report.dropped = channel.dropped;
+  report.rows = channel.rows;
+}
+
+// core::agree by all threads of a block.
+__device__ inline void agree_together(const core::AgreeArgs& args, DeviceChannel& channel) {
+  const core::Topology& topology = *args.topology;
+  const core::Records records{args.addresses->base[topology.rank], args.page, args.channel};
+  core::RouteTables route = args.route;
+  core::Placement placement = args.placement;
+  __shared__ Raw<core::Verdict> shared_verdict;
+  core::Verdict& verdict = shared_verdict.get();
+  bool goes = records_match(records, topology.ranks);
+  if (threadIdx.x == 0) {
+    verdict = {};
+    if (!goes) core::compare_records(records, topology.ranks, verdict);
+  }
+  if (goes) {
+    if (args.makes_route) fill_route_together(records, topology, route);
+    __syncthreads();
+    const bool drops = args.makes_route && args.drop;
+    if (!drops && !has_room(records, topology, route, args.makes_route)) {
+      goes = false;
+      if (threadIdx.x == 0) core::check_room(records, topology, route, args.makes_route, verdict);
+    }
+  }
+  if (goes) {
+    for (int r = threadIdx.x; r < topology.ranks; r += blockDim.x) core::fill_placement(records, topology.rank, placement, r);
+    if (args.kind == core::OperationKind::dispatch) fill_report_together(route, topology, *args.report, channel);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (goes) verdict.outcome = core::Outcome::go;
+  channel.outcome = verdict.outcome;
+  if (args.makes_route) *route.outcome = verdict.outcome;
+  args.report->verdict = verdict;
+}
+
+}  // namespace sluice::cuda

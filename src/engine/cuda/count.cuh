@@ -1,0 +1,153 @@
+// Positions without atomics: every warp ("unit") owns a contiguous range of tokens, counts its choices per
+// column, and after a scan over the units gives each choice its place in token order. Columns are ranks, then
+// experts, as in RouteTables::sent. Two kernels: the tail of the first scans over blocks.
+#pragma once
+
+#include <cuda/std/bit>
+
+#include "engine/cuda/step.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int count_threads = 512;
+inline constexpr unsigned whole_warp = 0xffffffffu;
+
+// Memory of a count, of this channel.
+struct CountScratch {
+  std::int32_t* unit_counts = nullptr;   // [units][columns]
+  std::int32_t* block_counts = nullptr;  // [blocks][columns]
+  std::int32_t units_per_block = 1;      // warps that work
+};
+
+struct Unit {
+  int lane = 0;
+  bool works = false;
+  std::int64_t begin = 0, end = 0;  // tokens
+  std::int32_t* counts = nullptr;   // [columns]
+};
+
+__device__ inline Unit unit_of(const CountScratch& scratch, std::int64_t tokens, std::int64_t columns) {
+  Unit unit;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  unit.lane = static_cast<int>(threadIdx.x) % 32;
+  unit.works = warp < scratch.units_per_block;
+  const std::int64_t units = static_cast<std::int64_t>(gridDim.x) * scratch.units_per_block;
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * scratch.units_per_block + warp;
+  const std::int64_t each = (tokens + units - 1) / units;
+  unit.begin = unit.works ? min(tokens, index * each) : 0;
+  unit.end = unit.works ? min(tokens, unit.begin + each) : 0;
+  unit.counts = scratch.unit_counts + index * columns;
+  return unit;
+}
+
+__device__ inline int before_me(unsigned lanes) {
+  unsigned lower;
+  asm("mov.u32 %0, %%lanemask_lt;" : "=r"(lower));
+  return __popc(lanes & lower);
+}
+
+// Calls use(t, k, expert or -1, lanes of the warp with the same expert) for 32 slots at a time, in slot order.
+template <class Choices, class Use>
+__device__ void for_each_slot(const Choices& choices, const Unit& unit, Use&& use) {
+  const std::int64_t topk = choices.topk();
+  const std::int64_t end = unit.end * topk;
+  for (std::int64_t base = unit.begin * topk; base < end; base += 32) {
+    const std::int64_t slot = base + unit.lane;
+    const std::int64_t t = slot / topk;
+    const auto k = static_cast<std::int32_t>(slot - t * topk);
+    const std::int32_t expert = slot < end ? choices.counted(t, k) : -1;
+    const unsigned same = __match_any_sync(whole_warp, expert);
+    use(slot < end, t, k, expert, same);
+    __syncwarp();
+  }
+}
+
+// For each group of 32 ranks, each lane one token: calls use(t, r, whether token t goes to rank r, lanes that
+// go) and keeps the running count of rank r in the lane r % 32.
+template <class Choices, class Use>
+__device__ void for_each_rank(const Choices& choices, const Unit& unit, int ranks, const std::int32_t* start,
+                              std::int32_t* total, Use&& use) {
+  for (int first = 0; first < ranks; first += 32) {
+    const int mine = first + unit.lane;
+    std::int32_t running = start && mine < ranks ? start[mine] : 0;
+    for (std::int64_t base = unit.begin; base < unit.end; base += 32) {
+      const std::int64_t t = base + unit.lane;
+      const unsigned goes_to = t < unit.end ? choices.ranks_of(t, first) : 0u;
+      for (int r = first; r < min(ranks, first + 32); ++r) {
+        const bool goes = (goes_to >> (r - first)) & 1u;
+        const unsigned lanes = __ballot_sync(whole_warp, goes);
+        const std::int32_t before = __shfl_sync(whole_warp, running, r - first);
+        if (t < unit.end) use(t, r, goes, before + before_me(lanes));
+        if (unit.lane == r - first) running += __popc(lanes);
+      }
+    }
+    if (total && mine < ranks) total[mine] = running;
+  }
+}
+
+// The first kernel's work: unit counts become exclusive sums within the block, and the block's total.
+template <class Choices>
+__device__ void count_choices(const Choices& choices, const CountScratch& scratch, std::int64_t tokens, int ranks,
+                              std::int64_t columns) {
+  const Unit unit = unit_of(scratch, tokens, columns);
+  if (unit.works) {
+    for (std::int64_t c = unit.lane; c < columns; c += 32) unit.counts[c] = 0;
+    __syncwarp();
+    for_each_slot(choices, unit, [&](bool, std::int64_t, std::int32_t, std::int32_t expert, unsigned same) {
+      if (expert >= 0 && before_me(same) == 0) unit.counts[ranks + expert] += __popc(same);
+    });
+    __syncwarp();
+    for_each_rank(choices, unit, ranks, nullptr, unit.counts, [](std::int64_t, int, bool, std::int32_t) {});
+  }
+  __syncthreads();
+  std::int32_t* const first = scratch.unit_counts + static_cast<std::int64_t>(blockIdx.x) * scratch.units_per_block * columns;
+  for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
+    std::int32_t sum = 0;
+#pragma unroll 8
+    for (int w = 0; w < scratch.units_per_block; ++w) {
+      const std::int32_t count = first[w * columns + c];
+      first[w * columns + c] = sum;
+      sum += count;
+    }
+    scratch.block_counts[blockIdx.x * columns + c] = sum;
+  }
+}
+
+// In the last block of the first kernel: block totals become exclusive sums; calls use(column, total).
+template <class Use>
+__device__ void scan_blocks(const CountScratch& scratch, std::int64_t columns, Use&& use) {
+  for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
+    std::int32_t sum = 0;
+#pragma unroll 8
+    for (unsigned b = 0; b < gridDim.x; ++b) {
+      std::int32_t* const at = scratch.block_counts + b * columns + c;
+      const std::int32_t count = __ldcg(at);
+      *at = sum;
+      sum += count;
+    }
+    use(c, sum);
+  }
+}
+
+// The second kernel's work: place(t, k, position among the choices of its expert or -1) for every slot and
+// goes(t, r, position among the tokens for r or -1) for every token and rank.
+template <class Choices, class Place, class Goes>
+__device__ void place_choices(const Choices& choices, const CountScratch& scratch, std::int64_t tokens, int ranks,
+                              std::int64_t columns, Place&& place, Goes&& goes) {
+  const Unit unit = unit_of(scratch, tokens, columns);
+  if (!unit.works) return;
+  const std::int32_t* const block = scratch.block_counts + blockIdx.x * columns;
+  for (std::int64_t c = unit.lane; c < columns; c += 32) unit.counts[c] += block[c];
+  __syncwarp();
+  for_each_slot(choices, unit, [&](bool inside, std::int64_t t, std::int32_t k, std::int32_t expert, unsigned same) {
+    std::int32_t* const running = unit.counts + ranks + (expert >= 0 ? expert : 0);
+    const std::int32_t start = expert >= 0 ? *running : 0;
+    if (inside) place(t, k, expert >= 0 ? start + before_me(same) : -1);
+    __syncwarp();
+    if (expert >= 0 && before_me(same) == 0) *running = start + __popc(same);
+  });
+  for_each_rank(choices, unit, ranks, unit.counts, nullptr,
+                [&](std::int64_t t, int r, bool there, std::int32_t position) { goes(t, r, there ? position : -1); });
+}
+
+}  // namespace sluice::cuda

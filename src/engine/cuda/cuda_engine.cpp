@@ -1,0 +1,257 @@
+#include "engine/cuda/cuda_engine.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
+
+#include "core/slices.h"
+#include "engine/cpu/futex.h"
+#include "engine/cuda/device_window.h"
+#include "engine/cuda/events.h"
+#include "engine/cuda/host_flags.h"
+#include "engine/cuda/lane.h"
+#include "engine/cuda/launch.h"
+#include "engine/cuda/reports.h"
+#include "engine/cuda/streams.h"
+
+namespace sluice::cuda {
+
+namespace {
+
+// A destroyed communicator ends its waits by then: a process with a dead or idle peer must be gone
+// within five seconds (contract F4).
+constexpr std::int64_t leave_after_ns = 3'000'000'000;
+// How often the watchdog looks at lanes.
+constexpr std::chrono::microseconds watch_every{500};
+// SMs of one operation when nobody says: the link is full from 12 to 16 on (bench/probes).
+constexpr int default_sms = 24;
+
+// The engine's part of the control page, in device memory.
+struct EnginePage {
+  DeviceChannel* channels = nullptr;             // [channels]
+  core::AddressTable* addresses = nullptr;
+  core::Topology* topology = nullptr;
+  SharedChannel** shared = nullptr;              // [channels][R]
+  std::int32_t* scratch = nullptr;               // [channels][scratch_elements]
+};
+
+void lay_out(core::Slices& slices, EnginePage& page, int channels, int ranks, int experts) {
+  page.channels = slices.take<DeviceChannel>(channels);
+  page.addresses = slices.take<core::AddressTable>(1);
+  page.topology = slices.take<core::Topology>(1);
+  page.shared = slices.take<SharedChannel*>(static_cast<std::int64_t>(channels) * ranks);
+  page.scratch = slices.take<std::int32_t>(channels * scratch_elements(ranks, experts));
+}
+
+// Lanes of all communicators of this process.
+std::atomic<int> lanes_of_process{0};
+
+int hardware_queues() {
+  const char* const text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int queues = text ? std::atoi(text) : 8;
+  return queues < 1 ? 8 : (queues > 32 ? 32 : queues);
+}
+
+// A stream that waits occupies a hardware queue, and with too few of them it stands in front of others
+// (bench/probes/waiting_streams). `lanes`: of all ranks of this process, and of the communicators before.
+AwaitForm choose_form(int lanes, int ranks) {
+  const char* const asked = std::getenv("SLUICE_CUDA_AWAIT");
+  const std::string form = asked ? asked : "";
+  if (ranks == 1 || form == "stream") return AwaitForm::stream;  // with one rank nothing is ever awaited
+  return form != "host" && 2 * lanes + 4 <= hardware_queues() ? AwaitForm::stream : AwaitForm::host;
+}
+
+class CudaEngine final : public engine::Engine {
+ public:
+  CudaEngine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group)
+      : spec_(spec), group_(std::move(group)), device_(choose_device()), current_(device_) {
+    const int channels = spec_.page.channels;
+    cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_);
+    prepare_kernels();
+    events_ = std::make_shared<EventPool>(device_);
+    reports_ = std::make_shared<ReportPool>(spec_.topology.ranks, spec_.topology.local_experts(spec_.topology.rank));
+    flags_ = std::make_unique<HostFlags>(*group_, channels);
+    view_.rank = spec_.topology.rank;
+    view_.page = spec_.page;
+    view_.arena_offset = spec_.page.arena_offset();
+    view_.arena_bytes = spec.arena_bytes;
+    windows_ = std::make_unique<DeviceWindows>(*group_, device_, view_.arena_offset + spec.arena_bytes);
+    flags_->connect(*group_);
+    clear_page();
+    windows_->connect(*group_);
+    fill_page();
+    view_.keep = windows_->own();
+    view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
+      auto event = std::make_shared<CudaEvent>(pool);
+      const CurrentDevice current(pool->device());
+      check(event->record(static_cast<cudaStream_t>(stream), nullptr, 0, nullptr), "cudaEventRecord", -1);
+      return event;
+    };
+    copies_ = take_stream(device_, view_.rank);
+    const int here = group_->in_one_process() ? channels * spec_.topology.ranks : channels;
+    const int before = lanes_of_process.fetch_add(channels);
+    form_ = choose_form(std::max(here, before + channels), spec_.topology.ranks);
+    for (int c = 0; c < channels; ++c) lanes_.push_back(make_lane(c));
+    watch_ = group_->watch([this](int peer) {
+      for (const auto& lane : lanes_) lane->host().peer_gone(peer);
+    });
+    watchdog_ = std::thread([this] { watch_lanes(); });
+  }
+
+  ~CudaEngine() override {
+    const CurrentDevice current(device_);
+    for (const auto& lane : lanes_) lane->host().leave_at(cpu::now_ns() + leave_after_ns);
+    drain();
+    stop_ = true;
+    watchdog_.join();
+    watch_.reset();
+    give_stream(device_, copies_);
+    lanes_of_process.fetch_sub(spec_.page.channels);
+  }
+
+  const std::string& name() const override {
+    static const std::string cuda = "cuda";
+    return cuda;
+  }
+  int default_num_sms() const override { return std::min(default_sms, sms_); }
+  bool host_can_write_arena() const override { return false; }
+  bool checks_by_default() const override { return false; }
+  const engine::WindowView& window() const override { return view_; }
+  engine::Lane& lane(int channel) override { return *lanes_[static_cast<std::size_t>(channel)]; }
+  std::shared_ptr<engine::LaneEvent> make_event() override { return std::make_shared<CudaEvent>(events_); }
+  std::shared_ptr<core::Report> make_report() override { return ReportPool::take(reports_); }
+
+  void set_deadline_ms(int deadline_ms) override {
+    for (const auto& lane : lanes_) lane->host().set_deadline_ns(deadline_ms * std::int64_t{1'000'000});
+  }
+
+  void fetch(void* to, const void* from, std::int64_t bytes) override {
+    const CurrentDevice current(device_);
+    const std::lock_guard lock(copies_mutex_);
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, copies_), "cudaMemcpyAsync", view_.rank);
+    check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize", view_.rank);
+  }
+
+  void drain() override {
+    for (const auto& lane : lanes_) lane->drain();
+  }
+
+ private:
+  int choose_device() const {
+    int devices = 1;
+    cudaGetDeviceCount(&devices);
+    return spec_.topology.rank % std::max(1, devices);
+  }
+
+  EnginePage page_at(std::byte* base) const {
+    EnginePage page;
+    core::Slices slices(base);
+    lay_out(slices, page, spec_.page.channels, spec_.topology.ranks, spec_.topology.experts);
+    return page;
+  }
+
+  // Before any peer maps the window.
+  void clear_page() {
+    const int rank = spec_.topology.rank;
+    std::byte* const base = windows_->of(rank);
+    check(cudaMemset(base, 0, static_cast<std::size_t>(view_.arena_offset)), "cudaMemset", rank);
+    const EnginePage page = page_at(base);
+    for (int c = 0; c < spec_.page.channels; ++c) {
+      check(cudaMemset(&page.channels[c].fault_at, 0xff, sizeof(DeviceChannel::fault_at)), "cudaMemset", rank);
+    }
+    check(cudaStreamSynchronize(nullptr), "clearing the control page", rank);
+  }
+
+  void fill_page() {
+    const int rank = spec_.topology.rank, ranks = spec_.topology.ranks, channels = spec_.page.channels;
+    const EnginePage page = page_at(windows_->of(rank));
+    core::AddressTable addresses;
+    for (int r = 0; r < ranks; ++r) addresses.base[r] = windows_->of(r);
+    std::vector<SharedChannel*> shared;
+    for (int c = 0; c < channels; ++c) {
+      for (int r = 0; r < ranks; ++r) shared.push_back(&flags_->of(r, c));
+    }
+    const auto upload = [&](void* to, const void* from, std::size_t bytes) {
+      check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "filling the control page", rank);
+    };
+    upload(page.addresses, &addresses, sizeof(addresses));
+    upload(page.topology, &spec_.topology, sizeof(spec_.topology));
+    upload(page.shared, shared.data(), shared.size() * sizeof(shared[0]));
+    view_.base = windows_->of(rank);
+    view_.addresses = page.addresses;
+    view_.topology = page.topology;
+  }
+
+  std::unique_ptr<CudaLane> make_lane(int channel) {
+    const int ranks = spec_.topology.ranks, rank = spec_.topology.rank;
+    const EnginePage page = page_at(windows_->of(rank));
+    std::vector<SharedChannel*> all;
+    for (int r = 0; r < ranks; ++r) all.push_back(&flags_->of(r, channel));
+    CudaLane::Parts parts;
+    parts.device = device_;
+    parts.rank = rank;
+    parts.num_sms = default_num_sms();
+    parts.most_sms = sms_;
+    parts.form = form_;
+    parts.topology = spec_.topology;
+    parts.host = std::make_unique<HostChannel>(rank, ranks, std::move(all));
+    parts.host->set_deadline_ns(spec_.deadline_ms * std::int64_t{1'000'000});
+    parts.flags = &flags_->of(rank, channel);
+    parts.channel = page.channels + channel;
+    parts.shared = page.shared + static_cast<std::ptrdiff_t>(channel) * ranks;
+    parts.scratch.elements = scratch_elements(ranks, spec_.topology.experts);
+    parts.scratch.counts = page.scratch + channel * parts.scratch.elements;
+    parts.events = events_;
+    return std::make_unique<CudaLane>(std::move(parts));
+  }
+
+  // Makes no CUDA call.
+  void watch_lanes() {
+    while (!stop_) {
+      for (const auto& lane : lanes_) lane->host().watch(cpu::now_ns());
+      std::this_thread::sleep_for(watch_every);
+    }
+  }
+
+  engine::EngineSpec spec_;
+  std::shared_ptr<boot::GroupState> group_;
+  int device_;
+  CurrentDevice current_;  // in the thread that makes this, until it is made
+  int sms_ = 1;
+  AwaitForm form_ = AwaitForm::stream;
+  std::shared_ptr<EventPool> events_;
+  std::shared_ptr<ReportPool> reports_;
+  std::unique_ptr<HostFlags> flags_;
+  std::unique_ptr<DeviceWindows> windows_;
+  engine::WindowView view_;
+  std::mutex copies_mutex_;
+  cudaStream_t copies_ = nullptr;
+  std::vector<std::unique_ptr<CudaLane>> lanes_;
+  std::shared_ptr<void> watch_;
+  std::atomic<bool> stop_{false};
+  std::thread watchdog_;
+};
+
+}  // namespace
+
+std::int64_t engine_bytes(int channels, int ranks, int experts) {
+  core::Slices slices;
+  EnginePage page;
+  lay_out(slices, page, channels, ranks, experts);
+  return slices.bytes();
+}
+
+std::unique_ptr<engine::Engine> make_engine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group) {
+  return std::make_unique<CudaEngine>(spec, std::move(group));
+}
+
+}  // namespace sluice::cuda

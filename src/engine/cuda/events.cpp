@@ -1,0 +1,101 @@
+#include "engine/cuda/events.h"
+
+#include <time.h>
+
+#include <chrono>
+
+#include "engine/cpu/futex.h"
+
+namespace sluice::cuda {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+// A host that waits polls: first without pause, as long as a short operation takes, then at this distance.
+constexpr std::chrono::microseconds poll_without_pause{200};
+
+void pause_since(steady_clock::time_point began) {
+  if (steady_clock::now() - began < poll_without_pause) return cpu::relax();
+  constexpr timespec nap{0, 20'000};
+  nanosleep(&nap, nullptr);
+}
+
+}  // namespace
+
+EventPool::~EventPool() {
+  for (cudaEvent_t event : free_) cudaEventDestroy(event);
+}
+
+cudaEvent_t EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      const cudaEvent_t event = free_.back();
+      free_.pop_back();
+      return event;
+    }
+  }
+  const CurrentDevice current(device_);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate", -1);
+  return event;
+}
+
+void EventPool::give_back(cudaEvent_t event) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(event);
+}
+
+CudaEvent::CudaEvent(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), event_(pool_->take()) {}
+CudaEvent::~CudaEvent() { pool_->give_back(event_); }
+
+cudaError_t CudaEvent::record(cudaStream_t stream, std::shared_ptr<const core::Report> report, int step,
+                              const DeviceChannel* channel) {
+  report_ = std::move(report);
+  step_ = step;
+  channel_ = channel;
+  const cudaError_t error = cudaEventRecord(event_, stream);
+  if (error != cudaSuccess) settled_ = State::failed;
+  recorded_.store(true, std::memory_order_release);
+  return error;
+}
+
+void CudaEvent::lose() {
+  settled_ = State::failed;
+  recorded_.store(true, std::memory_order_release);
+}
+
+engine::LaneEvent::State CudaEvent::state() const {
+  if (!recorded_.load(std::memory_order_acquire)) return State::pending;
+  State settled = settled_.load(std::memory_order_acquire);
+  if (settled != State::pending) return settled;
+  const cudaError_t error = cudaEventQuery(event_);
+  if (error == cudaErrorNotReady) return State::pending;
+  const bool failed = error != cudaSuccess || (report_ && report_->failure.failed != 0 && report_->failed_at_step <= step_);
+  settled = failed ? State::failed : State::happened;
+  settled_.store(settled, std::memory_order_release);
+  return settled;
+}
+
+bool CudaEvent::wait(std::chrono::milliseconds timeout) const {
+  const auto began = steady_clock::now();
+  while (state() == State::pending) {
+    if (timeout.count() >= 0 && steady_clock::now() - began >= timeout) return false;
+    pause_since(began);
+  }
+  return true;
+}
+
+void CudaEvent::wait_until_recorded() const {
+  const auto began = steady_clock::now();
+  while (!recorded_.load(std::memory_order_acquire)) pause_since(began);
+}
+
+void CudaEvent::stream_wait(void* stream) const {
+  wait_until_recorded();
+  if (settled_.load(std::memory_order_acquire) != State::pending) return;
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent", -1);
+}
+
+}  // namespace sluice::cuda

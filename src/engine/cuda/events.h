@@ -1,0 +1,64 @@
+// Points in a lane, or in a caller's stream, that the host and other streams can wait for.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/report.h"
+#include "engine/cuda/driver.h"
+#include "engine/cuda/shared.h"
+#include "engine/engine.h"
+
+namespace sluice::cuda {
+
+// CUDA events for reuse: making one costs more than recording it.
+class EventPool {
+ public:
+  explicit EventPool(int device) : device_(device) {}
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  cudaEvent_t take();
+  void give_back(cudaEvent_t event);
+  int device() const { return device_; }
+
+ private:
+  int device_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+class CudaEvent final : public engine::LaneEvent {
+ public:
+  explicit CudaEvent(std::shared_ptr<EventPool> pool);
+  ~CudaEvent() override;
+
+  State state() const override;
+  bool wait(std::chrono::milliseconds timeout) const override;
+  // `stream` runs what is given to it from now on after this event.
+  void stream_wait(void* stream) const override;
+
+  // Once, in the stream that gets there. `report` of the operation and the step's index tell whether it had
+  // failed by then; without a report it cannot fail.
+  cudaError_t record(cudaStream_t stream, std::shared_ptr<const core::Report> report, int step, const DeviceChannel* channel);
+  // The lane will never get there.
+  void lose();
+  // The channel whose lane records it; null for a caller's stream.
+  const DeviceChannel* channel() const { return channel_; }
+
+ private:
+  void wait_until_recorded() const;
+
+  std::shared_ptr<EventPool> pool_;
+  cudaEvent_t event_;
+  std::shared_ptr<const core::Report> report_;
+  int step_ = 0;
+  const DeviceChannel* channel_ = nullptr;
+  std::atomic<bool> recorded_{false};
+  mutable std::atomic<State> settled_{State::pending};
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,85 @@
+// The kernels around OPEN: publish, agree, seal. One block each.
+#include <cuda_runtime.h>
+
+#include "engine/cuda/agree.cuh"
+#include "engine/cuda/launch.h"
+#include "engine/cuda/step.cuh"
+
+namespace sluice::cuda {
+
+using namespace core;
+
+namespace {
+
+__device__ void copy_words(void* to, const void* from, std::int64_t words) {
+  auto* const out = static_cast<std::uint32_t*>(to);
+  const auto* const in = static_cast<const std::uint32_t*>(from);
+  for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) out[i] = in[i];
+}
+
+__global__ void __launch_bounds__(agree_threads, 1) publish_kernel(const __grid_constant__ PublishArgs args, const __grid_constant__ StepContext step) {
+  const bool well = may_work(step);
+  __shared__ Raw<ControlRecord> shared;
+  if (threadIdx.x == 0) {
+    DeviceChannel& channel = *step.channel;
+    args.report->operation = ++channel.operation;
+    channel.outcome = Outcome::pending;
+    if (well) shared.get() = record_to_send(args, channel.operation, now_ns());
+  }
+  __syncthreads();
+  for (int r = 0; well && r < args.topology->ranks; ++r) {
+    ControlRecord& at = record_at(args, r);
+    copy_words(&at, &shared, sizeof(ControlRecord) / 4);
+    copy_words(counts_per_rank(&at), args.sent, counts_to_send(args));
+  }
+  end_step(step);
+}
+
+__global__ void __launch_bounds__(agree_threads, 1) agree_kernel(const __grid_constant__ AgreeArgs args, const __grid_constant__ StepContext step) {
+  if (may_work(step)) agree_together(args, *step.channel);
+  end_step(step);
+}
+
+__global__ void seal_kernel(const __grid_constant__ StepContext step) {
+  may_work(step);
+  end_step(step);
+}
+
+__global__ void guard_kernel(const DeviceChannel* other, const __grid_constant__ StepContext step) {
+  if (may_work(step) && threadIdx.x == 0 && load_relaxed(&other->failed) != 0) {
+    Status status;
+    status.failed = 1;
+    status.operation = step.channel->operation + 1;  // the one that begins
+    status.kind = step.kind;
+    status.cause = Cause::block_lost;
+    status.by = step.rank;
+    DeviceFlags(step).fail(status);
+  }
+  end_step(step);
+}
+
+}  // namespace
+
+cudaError_t prepare_exchange() { return prepare_all(0, publish_kernel, agree_kernel, seal_kernel, guard_kernel); }
+
+cudaError_t launch(const PublishArgs& args, const StepContext& step, const Launch& how) {
+  publish_kernel<<<1, agree_threads, 0, how.stream>>>(args, step);
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launch(const AgreeArgs& args, const StepContext& step, const Launch& how) {
+  agree_kernel<<<1, agree_threads, 0, how.stream>>>(args, step);
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launch(const SealArgs&, const StepContext& step, const Launch& how) {
+  seal_kernel<<<1, 32, 0, how.stream>>>(step);
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launch_guard(const DeviceChannel* other, const StepContext& step, const Launch& how) {
+  guard_kernel<<<1, 32, 0, how.stream>>>(other, step);
+  return cudaPeekAtLastError();
+}
+
+}  // namespace sluice::cuda

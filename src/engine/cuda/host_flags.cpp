@@ -1,0 +1,57 @@
+#include "engine/cuda/host_flags.h"
+
+#include <cstring>
+#include <span>
+
+#include "engine/cuda/driver.h"
+
+namespace sluice::cuda {
+
+namespace {
+
+void initialise(SharedChannel& channel, int rank, int ranks) {
+  std::memset(static_cast<void*>(&channel), 0, sizeof(channel));
+  for (int w = 0; w < flag_words; ++w) {
+    channel.flags[static_cast<int>(core::Stage::open)][w] = reset_word(w, rank, ranks);
+    channel.flags[static_cast<int>(core::Stage::close)][w] = all_arrived;
+  }
+}
+
+}  // namespace
+
+PinnedMapping::PinnedMapping(std::shared_ptr<cpu::Mapping> mapping, std::size_t bytes, int rank) : mapping_(std::move(mapping)) {
+  check(cudaHostRegister(mapping_->base(), bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "cudaHostRegister", rank);
+}
+
+PinnedMapping::~PinnedMapping() { cudaHostUnregister(mapping_->base()); }
+
+HostFlags::HostFlags(boot::GroupState& group, int channels)
+    : rank_(group.rank()),
+      bytes_(static_cast<std::size_t>(core::align_up(channels * static_cast<std::int64_t>(sizeof(SharedChannel)), 4096))),
+      windows_(group, static_cast<std::int64_t>(bytes_)), pinned_(static_cast<std::size_t>(group.size())) {
+  auto* const own = reinterpret_cast<SharedChannel*>(windows_.of(rank_));
+  for (int c = 0; c < channels; ++c) initialise(own[c], rank_, group.size());
+  pinned_[static_cast<std::size_t>(rank_)] = std::make_shared<PinnedMapping>(windows_.own(), bytes_, rank_);
+}
+
+void HostFlags::connect(boot::GroupState& group) {
+  windows_.connect(group);
+  if (group.in_one_process()) {
+    // One registration per page and process: peers share the owner's.
+    const auto* const mine = &pinned_[static_cast<std::size_t>(rank_)];
+    const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
+    for (int r = 0; r < group.size(); ++r) {
+      if (r == rank_) continue;
+      const std::shared_ptr<PinnedMapping>* theirs = nullptr;
+      std::memcpy(&theirs, addresses[static_cast<std::size_t>(r)].data(), sizeof(theirs));
+      pinned_[static_cast<std::size_t>(r)] = *theirs;
+    }
+  } else {
+    for (int r = 0; r < group.size(); ++r) {
+      if (r != rank_) pinned_[static_cast<std::size_t>(r)] = std::make_shared<PinnedMapping>(windows_.mapping(r), bytes_, rank_);
+    }
+  }
+  group.barrier();
+}
+
+}  // namespace sluice::cuda

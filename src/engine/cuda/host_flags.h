@@ -1,0 +1,45 @@
+// The pinned host memory in which the ranks of a node keep their flags (shared.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "boot/group_state.h"
+#include "engine/cpu/window.h"
+#include "engine/cuda/shared.h"
+
+namespace sluice::cuda {
+
+// A mapping that the devices of this process may use, for as long as anybody of it holds this.
+class PinnedMapping {
+ public:
+  PinnedMapping(std::shared_ptr<cpu::Mapping> mapping, std::size_t bytes, int rank);
+  ~PinnedMapping();
+  PinnedMapping(const PinnedMapping&) = delete;
+  PinnedMapping& operator=(const PinnedMapping&) = delete;
+  std::byte* base() const { return mapping_->base(); }
+
+ private:
+  std::shared_ptr<cpu::Mapping> mapping_;
+};
+
+class HostFlags {
+ public:
+  // Collective, like the windows of the CPU engine, which they are.
+  HostFlags(boot::GroupState& group, int channels);
+  // Peers' flags; a barrier. Own flags are initialised before.
+  void connect(boot::GroupState& group);
+
+  // The same address for host and device.
+  SharedChannel& of(int rank, int channel) const {
+    return reinterpret_cast<SharedChannel*>(pinned_[static_cast<std::size_t>(rank)]->base())[channel];
+  }
+
+ private:
+  int rank_;
+  std::size_t bytes_;
+  cpu::Windows windows_;
+  std::vector<std::shared_ptr<PinnedMapping>> pinned_;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,191 @@
+#include "engine/cuda/lane.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+#include "engine/cpu/futex.h"
+#include "engine/cuda/streams.h"
+
+namespace sluice::cuda {
+
+using core::Stage;
+
+namespace {
+
+Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open : Phase::awaits_close; }
+
+}  // namespace
+
+CudaLane::CudaLane(Parts parts) : parts_(std::move(parts)), stream_(take_stream(parts_.device, parts_.rank)) {
+  if (parts_.form == AwaitForm::host) thread_ = std::thread([this] { serve(); });
+}
+
+CudaLane::~CudaLane() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  give_stream(parts_.device, stream_);
+}
+
+void CudaLane::submit(std::unique_ptr<core::Script> script) {
+  if (parts_.form == AwaitForm::stream) {
+    const CurrentDevice current(parts_.device);
+    return run(std::move(script));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(script));
+  }
+  changed_.notify_all();
+}
+
+void CudaLane::serve() {
+  cudaSetDevice(parts_.device);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    std::unique_ptr<core::Script> script = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    run(std::move(script));
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+void CudaLane::drain() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+  }
+  const CurrentDevice current(parts_.device);
+  cudaStreamSynchronize(stream_);
+  in_flight_.clear();
+}
+
+void CudaLane::run(std::unique_ptr<core::Script> script) {
+  forget_finished();
+  ++operation_;
+  signalled_close_ = false;
+  std::shared_ptr<CudaEvent> last;
+  for (int index = 0; const core::Step& step : script->steps) {
+    if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, *script, index);
+    if (const auto* const wait = std::get_if<core::Await>(&step)) await(*wait);
+    if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency, *script, index);
+    last = nullptr;
+    if (const auto* const record = std::get_if<core::Record>(&step)) {
+      last = std::static_pointer_cast<CudaEvent>(record->event);
+      note(last->record(stream_, script->report, index, parts_.channel));
+    }
+    ++index;
+  }
+  if (!last) {
+    last = std::make_shared<CudaEvent>(parts_.events);
+    note(last->record(stream_, script->report, static_cast<int>(script->steps.size()), parts_.channel));
+  }
+  in_flight_.push_back({std::move(script), std::move(last)});
+}
+
+void CudaLane::forget_finished() {
+  while (!in_flight_.empty() && in_flight_.front().last->state() != engine::LaneEvent::State::pending) in_flight_.pop_front();
+}
+
+StepContext CudaLane::context_of(const core::Run& step, const core::Script& script, int index) {
+  StepContext context;
+  context.channel = parts_.channel;
+  context.shared = parts_.shared;
+  context.report = script.report.get();
+  context.tail = step.tail;
+  context.kind = script.kind;
+  context.stamp = step.stamp;
+  context.rank = parts_.topology.rank;
+  context.ranks = parts_.topology.ranks;
+  context.index = index;
+  context.awaited = awaited_;
+  context.always = step.always;
+  if (step.tail.signals) context.phase = static_cast<std::int32_t>(phase_of(step.tail.signal));
+  else if (awaited_) context.phase = static_cast<std::int32_t>(awaited_stage_ == Stage::open ? Phase::moves : Phase::idle);
+  return context;
+}
+
+void CudaLane::run(const core::Run& step, const core::Script& script, int index) {
+  const StepContext context = context_of(step, script, index);
+  awaited_ = false;
+  if (step.tail.signals && step.tail.signal == Stage::close) signalled_close_ = true;
+  Launch how;
+  how.stream = stream_;
+  how.num_sms = std::min(step.num_sms > 0 ? step.num_sms : parts_.num_sms, parts_.most_sms);
+  how.scratch = parts_.scratch;
+  how.topology = &parts_.topology;
+  note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+}
+
+// The CLOSE of the operation before was awaited at its end: every script ends so.
+void CudaLane::await(const core::Await& step) {
+  if (step.stage == Stage::close && !signalled_close_) return;
+  if (parts_.topology.ranks > 1) {
+    if (parts_.form == AwaitForm::stream) await_in_stream(step.stage);
+    else await_on_host(step.stage);
+  }
+  awaited_ = true;
+  awaited_stage_ = step.stage;
+}
+
+void CudaLane::await_in_stream(Stage stage) {
+  CUstreamBatchMemOpParams waits[flag_words] = {};
+  const int words = words_of(parts_.topology.ranks);
+  for (int w = 0; w < words; ++w) {
+    waits[w].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    waits[w].waitValue.address = reinterpret_cast<CUdeviceptr>(parts_.flags->flags[static_cast<int>(stage)] + w);
+    waits[w].waitValue.value64 = all_arrived;
+    waits[w].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  }
+  const CUresult error = driver()->batch_mem_op(stream_, static_cast<unsigned>(words), waits, 0);
+  if (error != CUDA_SUCCESS) note(cudaErrorUnknown);
+}
+
+// The flags of a stage belong to this operation only once the tail that announces the wait has run: until
+// then they are those of the operation before.
+void CudaLane::await_on_host(Stage stage) {
+  const HostChannel& host = *parts_.host;
+  const auto reached = [&] {
+    if (host.given_up() || host.failure().failed) return true;
+    return host.operation() == operation_ && host.phase() == phase_of(stage) && host.arrived(stage);
+  };
+  for (int spin = 0; !reached() && error_ == cudaSuccess; ++spin) {
+    if (spin < 2000) {
+      cpu::relax();
+      continue;
+    }
+    constexpr timespec nap{0, 20'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
+  const auto& event = static_cast<const CudaEvent&>(*step.event);
+  event.stream_wait(stream_);
+  if (!step.guards_block || event.channel() == nullptr || event.channel() == parts_.channel) return;
+  StepContext context = context_of(core::Run{core::SealArgs{}}, script, index);
+  context.phase = StepContext::same_phase;
+  Launch how;
+  how.stream = stream_;
+  note(launch_guard(event.channel(), context, how));
+}
+
+// A launch that fails leaves the lane without its tail: the peers would wait for ever.
+void CudaLane::note(cudaError_t error) {
+  if (error == cudaSuccess || error_ != cudaSuccess) return;
+  error_ = error;
+}
+
+}  // namespace sluice::cuda

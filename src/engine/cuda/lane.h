@@ -1,0 +1,88 @@
+// One channel's lane on a GPU. In the stream form, submit() queues a whole script on a stream, and awaits are
+// stream memory operations; in the host form a thread queues each step when the flags before it are set, so
+// that nothing ever waits in a hardware queue.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/script.h"
+#include "engine/cuda/events.h"
+#include "engine/cuda/host_channel.h"
+#include "engine/cuda/launch.h"
+#include "engine/engine.h"
+
+namespace sluice::cuda {
+
+enum class AwaitForm { stream, host };
+
+class CudaLane final : public engine::Lane {
+ public:
+  struct Parts {
+    int device = 0;
+    int rank = 0;
+    int num_sms = 1;      // when a step does not say
+    int most_sms = 1;
+    AwaitForm form = AwaitForm::stream;
+    core::Topology topology;
+    std::unique_ptr<HostChannel> host;
+    SharedChannel* flags = nullptr;               // own
+    DeviceChannel* channel = nullptr;             // device memory
+    SharedChannel* const* shared = nullptr;       // [R], device memory
+    Scratch scratch;
+    std::shared_ptr<EventPool> events;
+  };
+
+  explicit CudaLane(Parts parts);
+  ~CudaLane() override;
+
+  void submit(std::unique_ptr<core::Script> script) override;
+  core::Status failure() const override { return parts_.host->failure(); }
+  // Everything submitted has run.
+  void drain();
+  HostChannel& host() { return *parts_.host; }
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  // A script on its way through the stream; goes when `last` has happened.
+  struct InFlight {
+    std::unique_ptr<core::Script> script;
+    std::shared_ptr<CudaEvent> last;
+  };
+
+  void serve();
+  void run(std::unique_ptr<core::Script> script);
+  void run(const core::Run& step, const core::Script& script, int index);
+  void await(const core::Await& step);
+  void await_in_stream(core::Stage stage);
+  void await_on_host(core::Stage stage);
+  void depend(const core::Depend& step, const core::Script& script, int index);
+  StepContext context_of(const core::Run& step, const core::Script& script, int index);
+  void note(cudaError_t error);
+  void forget_finished();
+
+  Parts parts_;
+  cudaStream_t stream_ = nullptr;
+  // Of the step that comes next.
+  bool awaited_ = false;
+  core::Stage awaited_stage_ = core::Stage::open;
+  // Of the script that runs.
+  std::int64_t operation_ = 0;
+  bool signalled_close_ = false;
+  cudaError_t error_ = cudaSuccess;
+  std::deque<InFlight> in_flight_;
+
+  // Host form.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<core::Script>> queue_;
+  bool busy_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,58 @@
+// How the host starts each kernel of core/kernels.h on a stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/kernels.h"
+#include "engine/cuda/step.h"
+
+namespace sluice::cuda {
+
+// Memory that counts use, of one channel, on the device.
+struct Scratch {
+  std::int32_t* counts = nullptr;
+  std::int64_t elements = 0;
+};
+
+struct Launch {
+  cudaStream_t stream = nullptr;
+  int num_sms = 1;  // blocks at most
+  Scratch scratch;
+  // Of this rank, for sizes that the host decides by.
+  const core::Topology* topology = nullptr;
+};
+
+// Elements of scratch for R + E columns: enough units that a count takes microseconds, within 8 MB.
+std::int64_t scratch_elements(int ranks, int experts);
+
+// Loads all kernels and lets them have their shared memory, on the current device: the first launch of a
+// kernel that is not loaded would wait for a stream that waits. Throws SystemError.
+void prepare_kernels();
+cudaError_t prepare_plan();
+cudaError_t prepare_exchange();
+cudaError_t prepare_move();
+cudaError_t prepare_finish();
+cudaError_t prepare_combine();
+// Loads one kernel, which may take so much dynamic shared memory.
+cudaError_t prepare(const void* kernel, std::int64_t shared_bytes);
+template <class... Kernels>
+cudaError_t prepare_all(std::int64_t shared_bytes, Kernels... kernels) {
+  cudaError_t error = cudaSuccess;
+  ((error = error == cudaSuccess ? prepare(reinterpret_cast<const void*>(kernels), shared_bytes) : error), ...);
+  return error;
+}
+
+// One operation step: one kernel or a few, the last of which runs the tail. They return what cudaLaunchKernel
+// returned first, if it failed.
+cudaError_t launch(const core::PlanArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::PublishArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::AgreeArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::MoveArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::FinishArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::GatherArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::ReduceArgs& args, const StepContext& step, const Launch& how);
+cudaError_t launch(const core::SealArgs& args, const StepContext& step, const Launch& how);
+// The channel fails if the one at `other`, of this rank, has: its block must not be used.
+cudaError_t launch_guard(const DeviceChannel* other, const StepContext& step, const Launch& how);
+
+}  // namespace sluice::cuda

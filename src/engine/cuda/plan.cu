@@ -1,0 +1,205 @@
+// plan: two kernels, count and place.
+#include <cuda_runtime.h>
+
+#include "core/routing.h"
+#include "engine/cuda/count.cuh"
+#include "engine/cuda/launch.h"
+#include "engine/cuda/launch_plan.h"
+
+namespace sluice::cuda {
+
+using namespace core;
+
+namespace {
+
+// The router's ids as the caller gives them. Counts what is legal; notes the lowest slot that is not.
+template <class Id>
+struct CallerIds {
+  const PlanArgs& args;
+  DeviceChannel& channel;
+
+  __device__ std::int64_t topk() const { return args.route.topk; }
+  __device__ std::int64_t raw(std::int64_t t, std::int32_t k) const {
+    return static_cast<std::int64_t>(static_cast<const Id*>(args.ids)[t * args.route.topk + k]);
+  }
+  // -1 for "no expert" and, unchecked, for anything out of range.
+  __device__ std::int32_t legal(std::int64_t t, std::int32_t k) const {
+    const std::int64_t id = raw(t, k);
+    return id >= 0 && id < args.topology->experts ? static_cast<std::int32_t>(id) : -1;
+  }
+  __device__ bool stands_before(std::int64_t t, std::int32_t k, std::int64_t id) const {
+    for (std::int32_t earlier = 0; earlier < k; ++earlier) {
+      if (raw(t, earlier) == id) return true;
+    }
+    return false;
+  }
+  // The expert, once per token; -1 where nothing is counted.
+  __device__ std::int32_t counted(std::int64_t t, std::int32_t k) const {
+    const std::int32_t id = legal(t, k);
+    return id >= 0 && stands_before(t, k, id) ? -1 : id;
+  }
+  __device__ IdProblem problem(std::int64_t t, std::int32_t k) const {
+    const std::int64_t id = raw(t, k);
+    if (id == -1) return IdProblem::none;
+    if (legal(t, k) < 0) return IdProblem::out_of_range;
+    return stands_before(t, k, id) ? IdProblem::twice : IdProblem::none;
+  }
+  // Bits: the ranks first to first + 31 that own one of the token's experts.
+  __device__ unsigned ranks_of(std::int64_t t, int first) const {
+    unsigned ranks = 0;
+    for (std::int32_t k = 0; k < args.route.topk; ++k) {
+      const std::int32_t id = legal(t, k);
+      const int r = id < 0 ? -1 : args.topology->owner_of(id) - first;
+      if (r >= 0 && r < 32) ranks |= 1u << r;
+    }
+    return ranks;
+  }
+};
+
+struct CallerMask {
+  const PlanArgs& args;
+  DeviceChannel& channel;
+
+  __device__ std::int64_t topk() const { return 0; }
+  __device__ std::int32_t counted(std::int64_t, std::int32_t) const { return -1; }
+  __device__ unsigned ranks_of(std::int64_t t, int first) const {
+    unsigned ranks = 0;
+    const std::uint8_t* const goes = args.rank_mask + t * args.route.ranks + first;
+    for (int r = 0; r < min(32, args.route.ranks - first); ++r) ranks |= (goes[r] != 0 ? 1u : 0u) << r;
+    return ranks;
+  }
+};
+
+template <class T>
+__device__ void fill(T* at, std::int64_t count, T value) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; at && i < count; i += stride) at[i] = value;
+}
+
+__device__ void clear_outputs(const PlanArgs& args) {
+  const DispatchOutputs& out = args.outputs;
+  const std::int64_t experts = args.topology->local_experts(args.topology->rank);
+  fill(out.local_ids, out.capacity * args.route.topk, -1);
+  fill(out.weights, out.weight_count, 0.0f);
+  fill(out.num_rows, 1, std::int64_t{0});
+  fill(out.counts, experts, 0);
+  fill(out.aligned_counts, experts, 0);
+  fill(out.offsets, out.offset_count, std::int64_t{0});
+  fill(out.dropped, 1, std::int64_t{0});
+}
+
+template <class Choices>
+__device__ void find_faults(const PlanArgs&, const Choices&, const Unit&, DeviceChannel&) {}
+template <class Id>
+__device__ void find_faults(const PlanArgs& args, const CallerIds<Id>& ids, const Unit& unit, DeviceChannel& channel) {
+  const std::int64_t topk = args.route.topk;
+  for (std::int64_t slot = unit.begin * topk + unit.lane; slot < unit.end * topk; slot += 32) {
+    if (ids.problem(slot / topk, static_cast<std::int32_t>(slot % topk)) == IdProblem::none) continue;
+    atomicMin(reinterpret_cast<unsigned long long*>(&channel.fault_at), static_cast<unsigned long long>(slot));
+    return;
+  }
+}
+
+template <class Choices>
+__device__ void tell_fault(const PlanArgs&, const Choices&, DeviceChannel&) {}
+template <class Id>
+__device__ void tell_fault(const PlanArgs& args, const CallerIds<Id>& ids, DeviceChannel& channel) {
+  const std::uint64_t slot = load_relaxed(&channel.fault_at);
+  if (slot == no_fault) return;
+  const auto t = static_cast<std::int64_t>(slot) / args.route.topk;
+  const auto k = static_cast<std::int32_t>(static_cast<std::int64_t>(slot) % args.route.topk);
+  args.report->fault = {ids.problem(t, k), k, t, ids.raw(t, k), args.topology->experts};
+  channel.fault_at = no_fault;
+}
+
+template <class Choices>
+__global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
+  clear_outputs(args);
+  const RouteTables& route = args.route;
+  fill(route.outcome, 1, Outcome::pending);
+  const std::int64_t columns = route.ranks + args.topology->experts;
+  const Choices choices{args, *step.channel};
+  if (args.checks) find_faults(args, choices, unit_of(scratch, route.tokens, columns), *step.channel);
+  count_choices(choices, scratch, route.tokens, route.ranks, columns);
+  end_step(step, [&] {
+    scan_blocks(scratch, columns, [&](std::int64_t c, std::int32_t total) { route.sent[c] = total; });
+    if (threadIdx.x == 0) tell_fault(args, choices, *step.channel);
+  });
+}
+
+template <class Choices>
+__global__ void __launch_bounds__(count_threads, 1) place_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
+  const RouteTables& route = args.route;
+  const Choices choices{args, *step.channel};
+  place_choices(
+      choices, scratch, route.tokens, route.ranks, route.ranks + args.topology->experts,
+      [&](std::int64_t t, std::int32_t k, std::int32_t position) {
+        const std::int64_t slot = t * route.topk + k;
+        if constexpr (!std::is_same_v<Choices, CallerMask>) route.expert_of[slot] = choices.legal(t, k);
+        route.slot_index[slot] = position;
+      },
+      [&](std::int64_t t, int r, std::int32_t position) { route.send_index[t * route.ranks + r] = position; });
+  end_step(step);
+}
+
+__global__ void __launch_bounds__(count_threads, 1) clear_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step) {
+  clear_outputs(args);
+  end_step(step);
+}
+
+template <class Choices>
+cudaError_t launch_counts(const PlanArgs& args, StepContext step, const Launch& how) {
+  const auto [blocks, scratch] = count_shape(how, args.route.tokens, args.route.ranks + how.topology->experts);
+  const std::int32_t phase = step.phase;
+  const Stamp stamp = step.stamp;
+  step.phase = StepContext::same_phase;
+  step.stamp = Stamp::none;
+  count_kernel<Choices><<<blocks, count_threads, 0, how.stream>>>(args, step, scratch);
+  step.phase = phase;
+  step.stamp = stamp;
+  place_kernel<Choices><<<blocks, count_threads, 0, how.stream>>>(args, step, scratch);
+  return cudaPeekAtLastError();
+}
+
+}  // namespace
+
+std::int64_t scratch_elements(int ranks, int experts) {
+  constexpr std::int64_t most = 2 << 20;  // 8 MB
+  const std::int64_t columns = ranks + experts;
+  // One row per unit and one per block; at least one of each.
+  return columns * std::max<std::int64_t>(2, std::min<std::int64_t>(512 + 132, most / columns));
+}
+
+CountShape count_shape(const Launch& how, std::int64_t tokens, std::int64_t columns) {
+  const std::int64_t rows = how.scratch.elements / columns;
+  const std::int64_t useful = std::max<std::int64_t>(1, (tokens + 31) / 32);  // units with a warp's tokens each
+  const auto per_block = static_cast<int>(std::clamp<std::int64_t>(rows / 2, 1, std::min<std::int64_t>(16, useful)));
+  const std::int64_t blocks = std::min<std::int64_t>({how.num_sms, (useful + per_block - 1) / per_block, rows / (per_block + 1)});
+  CountShape shape;
+  shape.blocks = static_cast<unsigned>(std::max<std::int64_t>(1, blocks));
+  shape.scratch.units_per_block = per_block;
+  shape.scratch.unit_counts = how.scratch.counts;
+  shape.scratch.block_counts = how.scratch.counts + static_cast<std::int64_t>(shape.blocks) * per_block * columns;
+  return shape;
+}
+
+cudaError_t prepare_plan() {
+  using Ids = CallerIds<std::int32_t>;
+  using WideIds = CallerIds<std::int64_t>;
+  return prepare_all(0, clear_kernel, count_kernel<Ids>, place_kernel<Ids>, count_kernel<WideIds>, place_kernel<WideIds>,
+                     count_kernel<CallerMask>, place_kernel<CallerMask>);
+}
+
+cudaError_t launch(const PlanArgs& args, const StepContext& step, const Launch& how) {
+  if (!args.makes_route) {
+    const std::int64_t elements = args.outputs.capacity * args.route.topk;
+    const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(elements / (4 * count_threads), 1, how.num_sms));
+    clear_kernel<<<blocks, count_threads, 0, how.stream>>>(args, step);
+    return cudaPeekAtLastError();
+  }
+  if (args.rank_mask) return launch_counts<CallerMask>(args, step, how);
+  if (args.ids_are_64_bit) return launch_counts<CallerIds<std::int64_t>>(args, step, how);
+  return launch_counts<CallerIds<std::int32_t>>(args, step, how);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,26 @@
+// What every kernel gets besides its own arguments.
+#pragma once
+
+#include "core/script.h"
+#include "engine/cuda/shared.h"
+
+namespace sluice::cuda {
+
+struct StepContext {
+  static constexpr std::int32_t same_phase = -1;
+
+  DeviceChannel* channel = nullptr;
+  SharedChannel* const* shared = nullptr;  // [R], in device memory
+  core::Report* report = nullptr;
+  core::Tail tail;
+  core::OperationKind kind = core::OperationKind::none;
+  core::Stamp stamp = core::Stamp::none;
+  std::int32_t rank = 0;
+  std::int32_t ranks = 1;
+  std::int32_t index = 0;           // of the step in its script
+  std::int32_t phase = same_phase;  // that begins when the kernel has ended
+  bool awaited = false;             // the first kernel behind an await
+  bool always = false;              // works in a failed channel too
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,47 @@
+#include "engine/cuda/streams.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "engine/cuda/driver.h"
+
+namespace sluice::cuda {
+
+namespace {
+
+struct Pool {
+  std::mutex mutex;
+  std::map<int, std::vector<cudaStream_t>> free;  // by device
+};
+
+// Never destroyed: communicators may end while the process does.
+Pool& pool() {
+  static Pool& once = *new Pool;
+  return once;
+}
+
+}  // namespace
+
+cudaStream_t take_stream(int device, int rank) {
+  const std::lock_guard lock(pool().mutex);
+  std::vector<cudaStream_t>& free = pool().free[device];
+  if (!free.empty()) {
+    const cudaStream_t stream = free.back();
+    free.pop_back();
+    return stream;
+  }
+  const CurrentDevice current(device);
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange", rank);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreate", rank);
+  return stream;
+}
+
+void give_stream(int device, cudaStream_t stream) {
+  const std::lock_guard lock(pool().mutex);
+  pool().free[device].push_back(stream);
+}
+
+}  // namespace sluice::cuda
