@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -281,6 +283,46 @@ int fresh_port() {
   return 20000 + static_cast<int>((static_cast<long>(getpid()) * 61 + 1009L * calls++) % 40000);
 }
 
+// SLUICE_TEST_FORK=0: ranks that are threads run in this process, so that a GPU's context, which takes most
+// of a second, is made once. A hang then ends the whole suite.
+bool forks() {
+  static const bool value = [] {
+    const char* text = std::getenv("SLUICE_TEST_FORK");
+    return text == nullptr || std::string(text) != "0";
+  }();
+  return value;
+}
+
+void run_here(int ranks, const std::function<void(int rank)>& body, const RunOptions& options) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  std::vector<std::string> failures;
+  std::thread watch([&] {
+    std::unique_lock lock(mutex);
+    if (changed.wait_for(lock, std::chrono::seconds(options.timeout_s * slower()), [&] { return ended; })) return;
+    std::fprintf(stderr, "the test hung; no other can run in this process\n");
+    std::fflush(nullptr);
+    _exit(3);
+  });
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      for (const std::string& failure : run_intercepted([&] { body(r); })) {
+        const std::lock_guard lock(mutex);
+        failures.push_back("rank " + std::to_string(r) + ": " + failure);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  {
+    const std::lock_guard lock(mutex);
+    ended = true;
+  }
+  changed.notify_all();
+  watch.join();
+  for (std::size_t i = 0; i < std::min<std::size_t>(failures.size(), 4); ++i) ADD_FAILURE() << failures[i];
+}
+
 }  // namespace
 
 std::string failures_of(const std::function<void()>& body) {
@@ -298,6 +340,15 @@ bool failed_here() {
 void run_ranks(const Place& place, int ranks, const RankBody& body, const RunOptions& given) {
   RunOptions options = given;
   if (place.engine == "cuda") options.timeout_s += 2 * ranks;  // half a second for each context, and shared
+  if (place.launch == Launch::threads && !forks()) {
+    prepare_process(place);
+    std::vector<sluice::Group> groups = sluice::Group::threads(ranks);
+    return run_here(ranks, [&](int r) {
+      prepare_thread(place, r);
+      Rank self{std::move(groups[static_cast<std::size_t>(r)]), place.engine, place.launch, r, ranks};
+      body(self);
+    }, options);
+  }
   std::vector<Child> children;
   if (place.launch == Launch::threads) {
     children.push_back(start("the process of all ranks", [&](int fd) {
@@ -321,6 +372,7 @@ void run_ranks(const Place& place, int ranks, const RankBody& body, const RunOpt
 }
 
 void run_alone(const std::function<void()>& body, const RunOptions& options) {
+  if (!forks()) return run_here(1, [&](int) { body(); }, options);
   std::vector<Child> children;
   children.push_back(start("the process", [&](int fd) { run_body(fd, "the process", body); }));
   watch(children, options);
