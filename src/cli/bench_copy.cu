@@ -60,16 +60,31 @@ __device__ void each_move_out(const GpuCopyArgs& args, Each& each) {
 // stores what happens to lie in its slot.
 template <class Each>
 __device__ void each_move_home(const GpuCopyArgs& args, Each& each) {
+  if (args.tokens == 0) return;
   const int peers = args.ranks > 1 ? args.ranks - 1 : 1;
-  const std::int64_t end = args.tokens * (blockIdx.x + 1) / gridDim.x;
-  for (std::int64_t t = args.tokens * blockIdx.x / gridDim.x; t < end; ++t) {
-    const std::int64_t first = t * args.rows / args.tokens;
-    const std::int64_t last = (t + 1) * args.rows / args.tokens;
+  const std::int64_t begin = args.tokens * blockIdx.x / gridDim.x, end = args.tokens * (blockIdx.x + 1) / gridDim.x;
+  // Row i comes from peer i % peers; a division per row would take longer than the row.
+  std::int64_t i = begin * args.rows / args.tokens, of_peer = i / peers;
+  int peer = static_cast<int>(i % peers);
+  std::int64_t left_over = begin * args.rows % args.tokens;
+  const std::int64_t each_token = args.rows / args.tokens, rest = args.rows % args.tokens;
+  for (std::int64_t t = begin; t < end; ++t) {
+    std::int64_t rows = each_token;
+    left_over += rest;
+    if (left_over >= args.tokens) {
+      left_over -= args.tokens;
+      ++rows;
+    }
     std::byte* to = args.home + t * args.row_bytes;
-    if (first == last) each_chunk(args, nullptr, to, each);
-    for (std::int64_t i = first; i < last; ++i) {
-      const std::byte* window = args.windows[(args.rank + 1 + i % peers) % args.ranks];
-      each_chunk(args, window + i / peers * args.row_bytes, i + 1 == last ? to : nullptr, each);
+    if (rows == 0) each_chunk(args, nullptr, to, each);
+    for (; rows > 0; --rows) {
+      int source = args.rank + 1 + peer;
+      if (source >= args.ranks) source -= args.ranks;
+      each_chunk(args, args.windows[args.ranks > 1 ? source : 0] + of_peer * args.row_bytes, rows == 1 ? to : nullptr, each);
+      if (++peer == peers) {
+        peer = 0;
+        ++of_peer;
+      }
     }
   }
 }
