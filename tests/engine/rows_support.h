@@ -1,6 +1,7 @@
 // Rows at the edge of mapped memory, and numbers that are hard to round.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -96,7 +97,7 @@ void fill_row(Random& random, void* row, DataType type, std::int64_t n, Mix mix)
 inline float element(DataType type, const void* row, std::int64_t i) {
   std::uint32_t bits = 0;
   const auto size = static_cast<std::size_t>(size_of(type));
-  std::memcpy(&bits, static_cast<const std::uint8_t*>(row) + static_cast<std::size_t>(i) * size, size);
+  std::memcpy(&bits, static_cast<const std::uint8_t*>(row) + static_cast<std::size_t>(i) * size, std::min(size, sizeof bits));
   if (type == DataType::bf16) return sluice::numbers::float_of_bf16(static_cast<std::uint16_t>(bits));
   if (type == DataType::fp16) return sluice::numbers::float_of_fp16(static_cast<std::uint16_t>(bits));
   return sluice::numbers::float_of_bits(bits);
