@@ -55,11 +55,11 @@ PROMISE(S4, a_second_bad_bounded_call_after_a_first_is_told_at_a_later_call, {{2
   const Job legal(recipe), first = bad_job(recipe, 6, 777), second = bad_job(recipe, 1, 888);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(legal.problem, self.engine));
+    const auto one = bring(first.problem, self.rank), two = bring(second.problem, self.rank);
+    // The others come late, so that both are queued before the ids of the first are known as bad.
+    if (self.rank != 0) sleep_ms(100);
+    comm.dispatch(one->args);
     {
-      // The others come late, so that both are queued before the ids of the first are known as bad.
-      const auto one = bring(first.problem, self.rank), two = bring(second.problem, self.rank);
-      if (self.rank != 0) sleep_ms(100);
-      comm.dispatch(one->args);
       const sluice::Event last = comm.dispatch(two->args).ready;
       self.group.barrier();
       if (self.rank != 0) expect_error<sluice::PeerError>([&] { last.wait(); }, {"rank 0 refused", "888"});
