@@ -33,8 +33,9 @@ class SLUICE_API Event {
   // Whether it has happened, without waiting; throws as wait() once it has, and failed.
   bool query() const;
 
-  // Work given to `stream` afterwards runs after this event. Does not block and does not throw for a
-  // failed operation (its counts are 0 then). On the CPU engine, which has no streams, it is wait().
+  // Work given to `stream` afterwards runs after this event. Does not throw for a failed operation (its
+  // counts are 0 then). Blocks until the operation has been queued to its end: where a host thread waits for
+  // peers (docs/semantics.md), until they have come. On the CPU engine, which has no streams, it is wait().
   void stream_wait(Stream stream) const;
 
   // Used by the library itself.

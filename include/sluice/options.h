@@ -61,7 +61,7 @@ enum class LogLevel : std::uint8_t { info, warning };
 // What a communicator is made for. All ranks give the same values, or creation fails with both values
 // named (`workers` and `log` may differ).
 struct CommunicatorOptions {
-  // "cpu", "cuda", or "" for the best engine that is usable on this machine.
+  // "cpu", "cuda", or "" for "cpu", whose calls take any memory.
   std::string engine{};
 
   // The shape that the arena is sized for. `max_tokens`, `experts` and the split are limits of every

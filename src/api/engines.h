@@ -15,7 +15,7 @@ struct EngineEntry {
   std::unique_ptr<engine::Engine> (*make)(const engine::EngineSpec&, std::shared_ptr<boot::GroupState>);
 };
 
-// The best usable engine for "". Throws ArgumentError for an unknown name, SystemError for one that is
+// "cpu" for "". Throws ArgumentError for an unknown name, SystemError for one that is
 // not usable here.
 const EngineEntry& find_engine(const std::string& name);
 
