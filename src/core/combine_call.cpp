@@ -127,11 +127,13 @@ CombineResult combine_result(const CombineArgs& args, const CombineCall& call, c
 CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* stream) {
   CombineCall call;
   CombineBlocks b;
+  std::shared_ptr<engine::LaneEvent> caller;
   try {
     throw_earlier_fault(args.channel);
     check_route(args.route, where(OperationKind::combine));
     call = check_call(args, config_, where(OperationKind::combine));
     b = take_combine_blocks(args, call, config_.topology, *memory_);
+    if (engine_->window().event_on && !args.after.state()) caller = engine_->window().event_on(stream);
   } catch (const Error& error) {
     refuse(OperationKind::combine, args.channel, error);
   }
@@ -146,14 +148,14 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* st
   parts.ready = engine_->make_event();
   parts.inputs_free = engine_->make_event();
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
-  else if (window.event_on) common.data.push_back({window.event_on(stream), false});
+  if (caller) common.data.push_back({caller, false});
   if (route.channel != args.channel) common.first.push_back({route.made, true});
   for (const auto& block : {b.sums, b.output, b.temporary}) {
     if (!block) continue;
     depend_on(common, *block);
     block->used_until(parts.inputs_free);
-    block->used_on(stream);
   }
+  b.output->used_on(stream);
   route.block->used_until(parts.inputs_free);
   for (const ConstTensorView& view : {args.rows, args.weights, args.values, args.bias[0], args.bias[1],
                                       ConstTensorView(args.output), ConstTensorView(args.waited)}) {

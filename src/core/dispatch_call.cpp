@@ -245,11 +245,14 @@ void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCal
 DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number) {
   DispatchCall call;
   DispatchBlocks blocks;
+  std::shared_ptr<engine::LaneEvent> caller;  // what no event stands for is there when the caller's stream gets here
   try {
     throw_earlier_fault(args.channel);
     check_route(args.route, where(OperationKind::dispatch));
     call = check_call(args, config_, where(OperationKind::dispatch));
     blocks = take_blocks(args, call, number);
+    const bool streams = engine_->window().event_on != nullptr;
+    if (streams && !(args.ids_after.state() && args.after.state())) caller = engine_->window().event_on(stream);
   } catch (const Error& error) {
     refuse(OperationKind::dispatch, args.channel, error);
   }
@@ -261,15 +264,12 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void*
   common.report = blocks.report;
   if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), true});
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
-  // What no event stands for is there when the caller's stream gets here.
-  if (engine_->window().event_on && !(args.ids_after.state() && args.after.state())) {
-    (args.ids_after.state() ? common.data : common.first).push_back({engine_->window().event_on(stream), false});
-  }
+  if (caller) (args.ids_after.state() ? common.data : common.first).push_back({caller, false});
   for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
     if (call.makes_route() || block != blocks.route->block) depend_on(common, *block);
     block->used_until(blocks.ready);
-    block->used_on(stream);
   }
+  for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs}) block->used_on(stream);
   if (!call.makes_route()) {
     if (blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <sluice/errors.h>
+
 namespace sluice::core {
 
 std::shared_ptr<HeldBlock> Memory::hold(const Arena::Block& block) {
@@ -40,8 +42,23 @@ Place Memory::place_of(const void* pointer) const {
   return {window_.rank, 0, static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - window_.base)};
 }
 
+namespace {
+// Memory with this use is never handed out again.
+class Never final : public engine::LaneEvent {
+ public:
+  State state() const override { return State::failed; }
+  bool wait(std::chrono::milliseconds) const override { return true; }
+};
+}  // namespace
+
 HeldBlock::~HeldBlock() {
-  for (void* const stream : streams_) uses_.push_back(memory_->window_.event_on(stream));
+  for (void* const stream : streams_) {
+    try {
+      uses_.push_back(memory_->window_.event_on(stream));
+    } catch (const Error&) {
+      uses_.push_back(std::make_shared<Never>());  // a stream that is gone says nothing any more
+    }
+  }
   const std::lock_guard lock(memory_->mutex_);
   memory_->held_.erase(block_.offset);
   // Memory that was never used still waits for what it waited for before.

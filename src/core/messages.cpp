@@ -98,6 +98,10 @@ std::string sentence(const Status& s, const Context& context) {
     return fmt::format("{}: an operation whose data or memory it needs had failed; make a new communicator", where(context));
   }
   const std::string who = s.by == context.rank ? "this rank" : fmt::format("rank {}", s.by);
+  if (s.cause == Cause::device) {
+    return fmt::format("{}: the device of {} failed with CUDA error {}; make a new communicator", where(context),
+                       s.by < 0 ? "this rank" : who, s.code);
+  }
   const char* const stage = s.stage == Stage::open ? "OPEN" : "CLOSE";
   const std::string operation = fmt::format("{} number {}", name_of(s.awaited == s.operation ? s.kind : OperationKind::none),
                                             s.awaited);

@@ -17,6 +17,7 @@ enum class Cause : std::uint32_t {
   gone,        // a peer's process ended, or it left, before it signalled
   leaving,     // the communicator was destroyed while it waited; peers hear it with the next signal, if any
   block_lost,  // a block came from an operation that had failed on another channel
+  device,      // the engine's device failed, with `code`
 };
 
 // What the rank that gave up knew. All zero: nothing has failed.
@@ -32,6 +33,7 @@ struct Status {
   std::int64_t waited_ms = 0;
   std::int64_t arrived = 0;       // peers whose signal was there
   std::int64_t expected = 0;      // peers that it waited for, that one included
+  std::int64_t code = 0;          // device
 };
 
 // What a step does when its kernel has ended, in this order, on behalf of the whole lane.

@@ -6,8 +6,9 @@
 
 #include "core/routing.h"
 #include "engine/cuda/block.cuh"
-#include "engine/cuda/copy_ring.cuh"
+#include "engine/cuda/copy_rows.cuh"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/start.cuh"
 #include "engine/cuda/sum_rows.cuh"
 
 namespace sluice::cuda {
@@ -89,19 +90,19 @@ gather_copy_kernel(const __grid_constant__ GatherArgs args, const __grid_constan
                    const __grid_constant__ RingShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
   if (may_gather(args, step)) {
-    if (args.rows_out) CopyRing(shape, memory).run(PackedRows{args});
+    if (args.rows_out) copy_rows(shape, memory, PackedRows{args});
     gather_floats(args);
   }
   end_step(step);
 }
 
 template <DataType in, DataType out>
-__global__ void __launch_bounds__(sum_threads, 1)
+__global__ void __launch_bounds__(32 * gather_warps, 1)
 gather_sum_kernel(const __grid_constant__ GatherArgs args, const __grid_constant__ StepContext step,
                   const __grid_constant__ SumShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
   if (may_gather(args, step)) {
-    SumRows<in, out>(shape, memory).run(LocalSum{args});
+    SumRows<in, out>::run(shape, memory, LocalSum{args});
     gather_floats(args);
   }
   end_step(step);
@@ -153,7 +154,7 @@ struct TokenSum {
 };
 
 template <DataType in, DataType out>
-__global__ void __launch_bounds__(sum_threads, 1)
+__global__ void __launch_bounds__(32 * reduce_warps, 1)
 reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ StepContext step,
               const __grid_constant__ SumShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -161,7 +162,7 @@ reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ S
   __shared__ RankPlaces places;
   if (moves) {
     places.fill(args.route, *args.addresses, args.placement, 0);
-    SumRows<in, out>(shape, memory).run(TokenSum{args, places});
+    SumRows<in, out>::run(shape, memory, TokenSum{args, places});
   }
   end_step(step, [&] {
     for (int r = threadIdx.x; moves && args.waited && r < args.route.ranks; r += blockDim.x) {
@@ -181,45 +182,40 @@ cudaError_t with_types(DataType in, DataType out, With&& with) {
   return with.template operator()<fp32, fp32>();
 }
 
-unsigned blocks_for(const Launch& how, std::int64_t items) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>(items, 1, how.num_sms));
-}
-
 // A warp per item.
-unsigned sum_blocks(const Launch& how, std::int64_t items) { return blocks_for(how, (items + sum_threads / 32 - 1) / (sum_threads / 32)); }
+unsigned blocks_for(const Launch& how, std::int64_t items, int warps) {
+  return static_cast<unsigned>(std::clamp<std::int64_t>((items + warps - 1) / warps, 1, how.num_sms));
+}
 
 }  // namespace
 
 cudaError_t launch(const GatherArgs& args, const StepContext& step, const Launch& how) {
-  const unsigned blocks = blocks_for(how, args.route.packed_limit);
+  const unsigned blocks = blocks_for(how, args.route.packed_limit, copy_warps);
   if (args.route.layout == Layout::packed || !args.rows_out) {
-    const RingShape shape = ring_shape(args.elements * size_of(args.dtype), 1);
-    gather_copy_kernel<<<blocks, copy_threads, copy_shared_bytes, how.stream>>>(args, step, shape);
-    return cudaPeekAtLastError();
+    const RingShape shape = copy_shape(args.elements * size_of(args.dtype), 1);
+    return start(gather_copy_kernel, {blocks, copy_threads, ring_shared_bytes}, how.stream, args, step, shape);
   }
   return with_types(args.dtype, args.sum_type, [&]<DataType in, DataType out>() {
-    const SumShape shape = sum_shape(args.elements, in, out, args.route.topk, args.weights != nullptr);
-    gather_sum_kernel<in, out><<<sum_blocks(how, args.route.packed_limit), sum_threads, static_cast<std::size_t>(shape.shared_bytes()), how.stream>>>(args, step, shape);
-    return cudaPeekAtLastError();
+    const SumShape shape = sum_shape(args.elements, in, out, args.route.topk, args.weights != nullptr, gather_warps);
+    return start(gather_sum_kernel<in, out>, {blocks_for(how, args.route.packed_limit, gather_warps), 32 * gather_warps, ring_shared_bytes}, how.stream, args, step, shape);
   });
 }
 
 cudaError_t launch(const ReduceArgs& args, const StepContext& step, const Launch& how) {
   return with_types(args.in_type, args.out_type, [&]<DataType in, DataType out>() {
-    const SumShape shape = sum_shape(args.elements, in, out, args.route.ranks, args.weighted);
-    reduce_kernel<in, out><<<sum_blocks(how, args.route.tokens), sum_threads, static_cast<std::size_t>(shape.shared_bytes()), how.stream>>>(args, step, shape);
-    return cudaPeekAtLastError();
+    const SumShape shape = sum_shape(args.elements, in, out, args.route.ranks, args.weighted, reduce_warps);
+    return start(reduce_kernel<in, out>, {blocks_for(how, args.route.tokens, reduce_warps), 32 * reduce_warps, ring_shared_bytes}, how.stream, args, step, shape);
   });
 }
 
 cudaError_t prepare_combine() {
-  cudaError_t error = prepare_all(copy_shared_bytes, gather_copy_kernel);
+  cudaError_t error = prepare_all(ring_shared_bytes, gather_copy_kernel);
   for (const DataType in : {DataType::bf16, DataType::fp16, DataType::fp32}) {
     for (const DataType out : {DataType::bf16, DataType::fp16, DataType::fp32}) {
       const bool occurs = in == out || in == DataType::fp32 || out == DataType::fp32;
       if (error != cudaSuccess || !occurs) continue;
       error = with_types(in, out, [&]<DataType from, DataType to>() {
-        return prepare_all(0, gather_sum_kernel<from, to>, reduce_kernel<from, to>);
+        return prepare_all(ring_shared_bytes, gather_sum_kernel<from, to>, reduce_kernel<from, to>);
       });
     }
   }

@@ -3,8 +3,6 @@
 // experts, as in RouteTables::sent. Two kernels: the tail of the first scans over blocks.
 #pragma once
 
-#include <cuda/std/bit>
-
 #include "engine/cuda/step.cuh"
 
 namespace sluice::cuda {
@@ -46,9 +44,9 @@ __device__ inline int before_me(unsigned lanes) {
   return __popc(lanes & lower);
 }
 
-// Calls use(t, k, expert or -1, lanes of the warp with the same expert) for 32 slots at a time, in slot order.
+// The same for tokens with more slots than a warp has lanes.
 template <class Choices, class Use>
-__device__ void for_each_slot(const Choices& choices, const Unit& unit, Use&& use) {
+__device__ void for_each_slot_of_many(const Choices& choices, const Unit& unit, Use&& use) {
   const std::int64_t topk = choices.topk();
   const std::int64_t end = unit.end * topk;
   for (std::int64_t base = unit.begin * topk; base < end; base += 32) {
@@ -58,6 +56,28 @@ __device__ void for_each_slot(const Choices& choices, const Unit& unit, Use&& us
     const std::int32_t expert = slot < end ? choices.counted(t, k) : -1;
     const unsigned same = __match_any_sync(whole_warp, expert);
     use(slot < end, t, k, expert, same);
+    __syncwarp();
+  }
+}
+
+// Calls use(inside, t, k, expert or -1, lanes of the warp with the same expert) for up to 32 slots at a time, in
+// slot order. -1 too where the token names the expert again.
+template <class Choices, class Use>
+__device__ void for_each_slot(const Choices& choices, const Unit& unit, Use&& use) {
+  const auto topk = static_cast<std::int32_t>(choices.topk());
+  if (topk > 32) return for_each_slot_of_many(choices, unit, use);
+  if (topk == 0) return;
+  // Whole tokens, so that a token's slots see one another.
+  const std::int32_t tokens = 32 / topk, token = unit.lane / topk, k = unit.lane % topk;
+  const unsigned of_token = (topk == 32 ? whole_warp : (1u << topk) - 1u) << (token * topk);
+  for (std::int64_t base = unit.begin; base < unit.end; base += tokens) {
+    const std::int64_t t = base + token;
+    const bool inside = token < tokens && t < unit.end;
+    const std::int32_t expert = inside ? choices.legal(t, k) : -1;
+    unsigned same = __match_any_sync(whole_warp, expert);
+    const bool counts = expert >= 0 && before_me(same & of_token) == 0;
+    same &= __ballot_sync(whole_warp, counts);
+    use(inside, t, k, counts ? expert : -1, same);
     __syncwarp();
   }
 }

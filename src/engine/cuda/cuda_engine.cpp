@@ -73,7 +73,8 @@ AwaitForm choose_form(int lanes, int ranks) {
 class CudaEngine final : public engine::Engine {
  public:
   CudaEngine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group)
-      : spec_(spec), group_(std::move(group)), device_(choose_device()), current_(device_) {
+      : spec_(spec), group_(std::move(group)), device_(choose_device()) {
+    const CurrentDevice current(device_);
     const int channels = spec_.page.channels;
     cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_);
     prepare_kernels();
@@ -92,8 +93,8 @@ class CudaEngine final : public engine::Engine {
     view_.keep = windows_->own();
     view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
       auto event = std::make_shared<CudaEvent>(pool);
-      const CurrentDevice current(pool->device());
-      check(event->record(static_cast<cudaStream_t>(stream), nullptr, 0, nullptr), "cudaEventRecord", -1);
+      const CurrentDevice of_pool(pool->device());
+      check(event->record(static_cast<cudaStream_t>(stream), nullptr, 0, nullptr, nullptr), "cudaEventRecord", -1);
       return event;
     };
     copies_ = take_stream(device_, view_.rank);
@@ -211,6 +212,7 @@ class CudaEngine final : public engine::Engine {
     parts.scratch.elements = scratch_elements(ranks, spec_.topology.experts);
     parts.scratch.counts = page.scratch + channel * parts.scratch.elements;
     parts.events = events_;
+    parts.window = windows_->own();
     return std::make_unique<CudaLane>(std::move(parts));
   }
 
@@ -225,7 +227,6 @@ class CudaEngine final : public engine::Engine {
   engine::EngineSpec spec_;
   std::shared_ptr<boot::GroupState> group_;
   int device_;
-  CurrentDevice current_;  // in the thread that makes this, until it is made
   int sms_ = 1;
   AwaitForm form_ = AwaitForm::stream;
   std::shared_ptr<EventPool> events_;

@@ -50,9 +50,10 @@ void EventPool::give_back(cudaEvent_t event) {
 CudaEvent::CudaEvent(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), event_(pool_->take()) {}
 CudaEvent::~CudaEvent() { pool_->give_back(event_); }
 
-cudaError_t CudaEvent::record(cudaStream_t stream, std::shared_ptr<const core::Report> report, int step,
-                              const DeviceChannel* channel) {
+cudaError_t CudaEvent::record(cudaStream_t stream, std::shared_ptr<core::Report> report, int step,
+                              const DeviceChannel* channel, std::shared_ptr<const void> window) {
   report_ = std::move(report);
+  window_ = std::move(window);
   step_ = step;
   channel_ = channel;
   const cudaError_t error = cudaEventRecord(event_, stream);
@@ -61,17 +62,17 @@ cudaError_t CudaEvent::record(cudaStream_t stream, std::shared_ptr<const core::R
   return error;
 }
 
-void CudaEvent::lose() {
-  settled_ = State::failed;
-  recorded_.store(true, std::memory_order_release);
-}
-
 engine::LaneEvent::State CudaEvent::state() const {
   if (!recorded_.load(std::memory_order_acquire)) return State::pending;
   State settled = settled_.load(std::memory_order_acquire);
   if (settled != State::pending) return settled;
   const cudaError_t error = cudaEventQuery(event_);
   if (error == cudaErrorNotReady) return State::pending;
+  if (error != cudaSuccess && report_ && report_->failure.failed == 0) {
+    report_->failure.failed = 1;
+    report_->failure.cause = core::Cause::device;
+    report_->failure.code = static_cast<std::int64_t>(error);
+  }
   const bool failed = error != cudaSuccess || (report_ && report_->failure.failed != 0 && report_->failed_at_step <= step_);
   settled = failed ? State::failed : State::happened;
   settled_.store(settled, std::memory_order_release);
@@ -92,10 +93,14 @@ void CudaEvent::wait_until_recorded() const {
   while (!recorded_.load(std::memory_order_acquire)) pause_since(began);
 }
 
-void CudaEvent::stream_wait(void* stream) const {
+cudaError_t CudaEvent::wait_in(cudaStream_t stream) const {
   wait_until_recorded();
-  if (settled_.load(std::memory_order_acquire) != State::pending) return;
-  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent", -1);
+  return settled_.load(std::memory_order_acquire) != State::pending ? cudaSuccess : cudaStreamWaitEvent(stream, event_, 0);
+}
+
+void CudaEvent::stream_wait(void* stream) const {
+  const CurrentDevice current(pool_->device());
+  check(wait_in(static_cast<cudaStream_t>(stream)), "cudaStreamWaitEvent", -1);
 }
 
 }  // namespace sluice::cuda

@@ -40,12 +40,12 @@ class CudaEvent final : public engine::LaneEvent {
   bool wait(std::chrono::milliseconds timeout) const override;
   // `stream` runs what is given to it from now on after this event.
   void stream_wait(void* stream) const override;
+  cudaError_t wait_in(cudaStream_t stream) const;
 
   // Once, in the stream that gets there. `report` of the operation and the step's index tell whether it had
-  // failed by then; without a report it cannot fail.
-  cudaError_t record(cudaStream_t stream, std::shared_ptr<const core::Report> report, int step, const DeviceChannel* channel);
-  // The lane will never get there.
-  void lose();
+  // failed by then; without a report it cannot fail. `window` holds `channel`.
+  cudaError_t record(cudaStream_t stream, std::shared_ptr<core::Report> report, int step, const DeviceChannel* channel,
+                     std::shared_ptr<const void> window);
   // The channel whose lane records it; null for a caller's stream.
   const DeviceChannel* channel() const { return channel_; }
 
@@ -54,7 +54,8 @@ class CudaEvent final : public engine::LaneEvent {
 
   std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_;
-  std::shared_ptr<const core::Report> report_;
+  std::shared_ptr<core::Report> report_;
+  std::shared_ptr<const void> window_;
   int step_ = 0;
   const DeviceChannel* channel_ = nullptr;
   std::atomic<bool> recorded_{false};

@@ -3,6 +3,7 @@
 
 #include "engine/cuda/agree.cuh"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/start.cuh"
 #include "engine/cuda/step.cuh"
 
 namespace sluice::cuda {
@@ -17,8 +18,8 @@ __device__ void copy_words(void* to, const void* from, std::int64_t words) {
   for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) out[i] = in[i];
 }
 
-__global__ void __launch_bounds__(agree_threads, 1) publish_kernel(const __grid_constant__ PublishArgs args, const __grid_constant__ StepContext step) {
-  const bool well = may_work(step);
+// By all threads of a block.
+__device__ void publish(const PublishArgs& args, const StepContext& step, bool well) {
   __shared__ Raw<ControlRecord> shared;
   if (threadIdx.x == 0) {
     DeviceChannel& channel = *step.channel;
@@ -32,6 +33,22 @@ __global__ void __launch_bounds__(agree_threads, 1) publish_kernel(const __grid_
     copy_words(&at, &shared, sizeof(ControlRecord) / 4);
     copy_words(counts_per_rank(&at), args.sent, counts_to_send(args));
   }
+}
+
+__global__ void __launch_bounds__(agree_threads, 1)
+publish_kernel(const __grid_constant__ PublishArgs args, const __grid_constant__ StepContext step) {
+  publish(args, step, may_work(step));
+  end_step(step);
+}
+
+// With one rank nothing lies between the two.
+__global__ void __launch_bounds__(agree_threads, 1)
+publish_and_agree_kernel(const __grid_constant__ PublishArgs published, const __grid_constant__ AgreeArgs agreed,
+                         const __grid_constant__ StepContext step) {
+  const bool well = may_work(step);
+  publish(published, step, well);
+  __syncthreads();
+  if (well) agree_together(agreed, *step.channel);
   end_step(step);
 }
 
@@ -49,7 +66,7 @@ __global__ void guard_kernel(const DeviceChannel* other, const __grid_constant__
   if (may_work(step) && threadIdx.x == 0 && load_relaxed(&other->failed) != 0) {
     Status status;
     status.failed = 1;
-    status.operation = step.channel->operation + 1;  // the one that begins
+    status.operation = step.operation;
     status.kind = step.kind;
     status.cause = Cause::block_lost;
     status.by = step.rank;
@@ -60,26 +77,26 @@ __global__ void guard_kernel(const DeviceChannel* other, const __grid_constant__
 
 }  // namespace
 
-cudaError_t prepare_exchange() { return prepare_all(0, publish_kernel, agree_kernel, seal_kernel, guard_kernel); }
+cudaError_t prepare_exchange() { return prepare_all(0, publish_kernel, agree_kernel, publish_and_agree_kernel, seal_kernel, guard_kernel); }
 
 cudaError_t launch(const PublishArgs& args, const StepContext& step, const Launch& how) {
-  publish_kernel<<<1, agree_threads, 0, how.stream>>>(args, step);
-  return cudaPeekAtLastError();
+  return start(publish_kernel, {1, agree_threads, 0}, how.stream, args, step);
+}
+
+cudaError_t launch(const PublishArgs& published, const AgreeArgs& agreed, const StepContext& step, const Launch& how) {
+  return start(publish_and_agree_kernel, {1, agree_threads, 0}, how.stream, published, agreed, step);
 }
 
 cudaError_t launch(const AgreeArgs& args, const StepContext& step, const Launch& how) {
-  agree_kernel<<<1, agree_threads, 0, how.stream>>>(args, step);
-  return cudaPeekAtLastError();
+  return start(agree_kernel, {1, agree_threads, 0}, how.stream, args, step);
 }
 
 cudaError_t launch(const SealArgs&, const StepContext& step, const Launch& how) {
-  seal_kernel<<<1, 32, 0, how.stream>>>(step);
-  return cudaPeekAtLastError();
+  return start(seal_kernel, {1, 32, 0}, how.stream, step);
 }
 
 cudaError_t launch_guard(const DeviceChannel* other, const StepContext& step, const Launch& how) {
-  guard_kernel<<<1, 32, 0, how.stream>>>(other, step);
-  return cudaPeekAtLastError();
+  return start(guard_kernel, {1, 32, 0}, how.stream, other, step);
 }
 
 }  // namespace sluice::cuda

@@ -6,8 +6,9 @@
 
 #include "core/routing.h"
 #include "engine/cuda/block.cuh"
-#include "engine/cuda/copy_ring.cuh"
+#include "engine/cuda/copy_rows.cuh"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/start.cuh"
 #include "engine/cuda/launch_plan.h"
 
 namespace sluice::cuda {
@@ -19,11 +20,16 @@ namespace {
 // The local experts of packed rows, as choices to count.
 struct LocalChoices {
   const RouteTables& route;
+  std::int64_t experts;
 
   __device__ std::int64_t topk() const { return route.topk; }
+  // Where a peer has died, what lies here is whatever lay here before: no id leads outside the counts.
+  __device__ std::int32_t legal(std::int64_t n, std::int32_t k) const {
+    const std::int32_t id = route.local_ids[n * route.topk + k];
+    return id >= 0 && id < experts ? id : -1;
+  }
   __device__ std::int32_t counted(std::int64_t n, std::int32_t k) const {
-    const std::int32_t* const ids = route.local_ids + n * route.topk;
-    return ids[k] >= 0 && first_slot(ids, k) == k ? ids[k] : -1;
+    return legal(n, k) >= 0 && first_slot(route.local_ids + n * route.topk, k) == k ? legal(n, k) : -1;
   }
   __device__ unsigned ranks_of(std::int64_t, int) const { return 0; }
 };
@@ -36,7 +42,7 @@ __global__ void __launch_bounds__(count_threads, 1)
 count_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ StepContext step, const CountScratch scratch) {
   const bool moves = may_move(step);
   const std::int64_t columns = local_experts(args);
-  if (moves) count_choices(LocalChoices{args.route}, scratch, step.channel->packed_rows, 0, columns);
+  if (moves) count_choices(LocalChoices{args.route, columns}, scratch, step.channel->packed_rows, 0, columns);
   end_step(step, [&] {
     if (moves) scan_blocks(scratch, columns, [](std::int64_t, std::int32_t) {});
   });
@@ -49,7 +55,7 @@ place_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ St
   const std::int32_t first = args.topology->first_expert[me];
   if (may_move(step)) {
     place_choices(
-        LocalChoices{route}, scratch, step.channel->packed_rows, 0, local_experts(args),
+        LocalChoices{route, local_experts(args)}, scratch, step.channel->packed_rows, 0, local_experts(args),
         [&](std::int64_t n, std::int32_t k, std::int32_t position) {
           std::int64_t row = -1;
           if (position >= 0) {
@@ -228,7 +234,7 @@ struct Outputs {
     // Without a drop, agree knows them; else they are counted.
     const std::int32_t first = args.topology->first_expert[args.topology->rank];
     if (channel.dropped > 0) {
-      const LocalChoices choices{route};
+      const LocalChoices choices{route, experts};
       for (std::int64_t i = threadIdx.x; i < channel.packed_rows * route.topk; i += blockDim.x) {
         const std::int32_t e = choices.counted(i / route.topk, static_cast<std::int32_t>(i % route.topk));
         if (e >= 0) atomicAdd(out.counts + e, 1);
@@ -270,7 +276,7 @@ fan_out_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ 
   extern __shared__ __align__(128) unsigned char memory[];
   const bool moves = may_move(step);
   if (moves) {
-    CopyRing(shape, memory).run(LandedWork{args, step.channel->packed_rows});
+    copy_rows(shape, memory, LandedWork{args, step.channel->packed_rows});
     Padding{args, *step.channel}.fill();
   }
   write_outputs(args, step, moves);
@@ -309,27 +315,23 @@ cudaError_t launch(const FinishArgs& args, const StepContext& step, const Launch
     return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, how.num_sms));
   };
   if (args.route.layout == Layout::packed && args.rows == args.landed) {
-    finish_kernel<<<at_most(rows / 64), count_threads, 0, how.stream>>>(args, step);
-    return cudaPeekAtLastError();
+    return start(finish_kernel, {at_most(rows / 64), count_threads, 0}, how.stream, args, step);
   }
   StepContext last = step;
   const std::int64_t columns = args.route.topk > 0 ? how.topology->local_experts(how.topology->rank) : 0;
   if (args.route.layout != Layout::packed && args.makes_route && columns > 0) {
-    StepContext inner = step;
-    inner.phase = StepContext::same_phase;
-    inner.stamp = Stamp::none;
     const auto [blocks, scratch] = count_shape(how, rows, columns);
-    count_kernel<<<blocks, count_threads, 0, how.stream>>>(args, inner, scratch);
-    inner.awaited = last.awaited = false;
-    place_kernel<<<blocks, count_threads, 0, how.stream>>>(args, inner, scratch);
+    cudaError_t error = start(count_kernel, {blocks, count_threads}, how.stream, args, step.inner(), scratch);
+    last.awaited = false;
+    if (error == cudaSuccess) error = start(place_kernel, {blocks, count_threads}, how.stream, args, last.inner(), scratch);
+    if (error != cudaSuccess) return error;
   }
   const int most = args.route.layout == Layout::packed ? 1 : args.route.topk;
-  fan_out_kernel<<<at_most(rows), copy_threads, copy_shared_bytes, how.stream>>>(args, last, ring_shape(args.row_bytes, most));
-  return cudaPeekAtLastError();
+  return start(fan_out_kernel, {at_most((rows + copy_warps - 1) / copy_warps), copy_threads, ring_shared_bytes}, how.stream, args, last, copy_shape(args.row_bytes, most));
 }
 
 cudaError_t prepare_finish() {
-  const cudaError_t error = prepare_all(copy_shared_bytes, fan_out_kernel);
+  const cudaError_t error = prepare_all(ring_shared_bytes, fan_out_kernel);
   return error != cudaSuccess ? error : prepare_all(0, count_kernel, place_kernel, finish_kernel);
 }
 

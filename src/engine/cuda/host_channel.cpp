@@ -76,6 +76,8 @@ void HostChannel::write(SharedChannel& to, int from, const Status& status) {
 
 // The status first, then the flags. Peers hear it now, not only with the next tail.
 void HostChannel::give_up(const Status& status) {
+  const std::lock_guard lock(giving_up_);
+  if (given_up()) return;
   write(mine(), rank_, status);
   given_up_.store(true, std::memory_order_release);
   release_waits();
@@ -91,7 +93,8 @@ void HostChannel::watch(std::int64_t now_ns) {
     seen_progress_ = now;
     seen_at_ns_ = now_ns;
   }
-  const Phase at = phase();
+  const auto at = static_cast<Phase>(now & 3u);
+  const auto operation_now = static_cast<std::int64_t>(now >> 4);
   if (at != Phase::awaits_open && at != Phase::awaits_close) return;
   const Stage stage = at == Phase::awaits_open ? Stage::open : Stage::close;
   int first_missing = -1;
@@ -99,7 +102,7 @@ void HostChannel::watch(std::int64_t now_ns) {
     if (peer == rank_) continue;
     const bool gone = gone_[peer].load(std::memory_order_acquire);
     const Status told = told_by(peer);
-    if (told.failed && told.operation <= operation()) return give_up(told);
+    if (told.failed && told.operation <= operation_now) return give_up(told);
     if (arrived(stage, peer)) continue;
     if (gone) {
       Status status = missing(stage, peer, now_ns);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "engine/cuda/shared.h"
@@ -25,8 +26,8 @@ class HostChannel {
 
   // Looks once: at peers that have failed or gone, and at the clock. One thread.
   void watch(std::int64_t now_ns);
-  // Whether watch() should look again soon.
-  bool waits() const { return phase() == Phase::awaits_open || phase() == Phase::awaits_close || given_up(); }
+  // The lane cannot go on: the status, which says why, is everybody's now. Any thread.
+  void break_off(const core::Status& status) { give_up(status); }
 
   void peer_gone(int peer) { gone_[peer].store(true, std::memory_order_release); }
   // From reaching an await; 0 = without end.
@@ -49,6 +50,7 @@ class HostChannel {
   std::vector<SharedChannel*> channels_;  // by rank
   std::uint64_t seen_progress_ = 0;
   std::int64_t seen_at_ns_ = 0;
+  std::mutex giving_up_;
   std::atomic<bool> given_up_{false};
   std::atomic<std::int64_t> deadline_ns_{0};
   std::atomic<std::int64_t> leave_at_ns_{0};

@@ -75,22 +75,26 @@ void CudaLane::drain() {
 void CudaLane::run(std::unique_ptr<core::Script> script) {
   forget_finished();
   ++operation_;
+  kind_ = script->kind;
   signalled_close_ = false;
   std::shared_ptr<CudaEvent> last;
   for (int index = 0; const core::Step& step : script->steps) {
-    if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, *script, index);
+    if (const auto* const kernel = std::get_if<core::Run>(&step)) {
+      if (parts_.topology.ranks > 1) run(*kernel, *script, index);
+      else run_alone(*kernel, *script, index);
+    }
     if (const auto* const wait = std::get_if<core::Await>(&step)) await(*wait);
     if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency, *script, index);
     last = nullptr;
     if (const auto* const record = std::get_if<core::Record>(&step)) {
       last = std::static_pointer_cast<CudaEvent>(record->event);
-      note(last->record(stream_, script->report, index, parts_.channel));
+      note(last->record(stream_, script->report, index, parts_.channel, parts_.window));
     }
     ++index;
   }
   if (!last) {
     last = std::make_shared<CudaEvent>(parts_.events);
-    note(last->record(stream_, script->report, static_cast<int>(script->steps.size()), parts_.channel));
+    note(last->record(stream_, script->report, static_cast<int>(script->steps.size()), parts_.channel, parts_.window));
   }
   in_flight_.push_back({std::move(script), std::move(last)});
 }
@@ -112,6 +116,7 @@ StepContext CudaLane::context_of(const core::Run& step, const core::Script& scri
   context.index = index;
   context.awaited = awaited_;
   context.always = step.always;
+  context.operation = operation_;
   if (step.tail.signals) context.phase = static_cast<std::int32_t>(phase_of(step.tail.signal));
   else if (awaited_) context.phase = static_cast<std::int32_t>(awaited_stage_ == Stage::open ? Phase::moves : Phase::idle);
   return context;
@@ -121,21 +126,38 @@ void CudaLane::run(const core::Run& step, const core::Script& script, int index)
   const StepContext context = context_of(step, script, index);
   awaited_ = false;
   if (step.tail.signals && step.tail.signal == Stage::close) signalled_close_ = true;
+  const Launch how = launch_of(step);
+  note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+}
+
+// With one rank nothing is awaited: publish goes with agree, and a seal has nothing to say.
+void CudaLane::run_alone(const core::Run& step, const core::Script& script, int index) {
+  if (const auto* const publish = std::get_if<core::PublishArgs>(&step.kernel)) {
+    published_ = publish;
+    return;
+  }
+  if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel)) {
+    note(launch(*published_, *agree, context_of(step, script, index), launch_of(step)));
+    return;
+  }
+  if (!std::holds_alternative<core::SealArgs>(step.kernel)) run(step, script, index);
+}
+
+Launch CudaLane::launch_of(const core::Run& step) const {
   Launch how;
   how.stream = stream_;
   how.num_sms = std::min(step.num_sms > 0 ? step.num_sms : parts_.num_sms, parts_.most_sms);
   how.scratch = parts_.scratch;
   how.topology = &parts_.topology;
-  note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+  return how;
 }
 
 // The CLOSE of the operation before was awaited at its end: every script ends so.
 void CudaLane::await(const core::Await& step) {
   if (step.stage == Stage::close && !signalled_close_) return;
-  if (parts_.topology.ranks > 1) {
-    if (parts_.form == AwaitForm::stream) await_in_stream(step.stage);
-    else await_on_host(step.stage);
-  }
+  if (parts_.topology.ranks == 1) return;
+  if (parts_.form == AwaitForm::stream) await_in_stream(step.stage);
+  else await_on_host(step.stage);
   awaited_ = true;
   awaited_stage_ = step.stage;
 }
@@ -172,20 +194,28 @@ void CudaLane::await_on_host(Stage stage) {
 }
 
 void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
-  const auto& event = static_cast<const CudaEvent&>(*step.event);
-  event.stream_wait(stream_);
-  if (!step.guards_block || event.channel() == nullptr || event.channel() == parts_.channel) return;
+  if (step.event->state() == engine::LaneEvent::State::happened) return;
+  const auto* const event = dynamic_cast<const CudaEvent*>(step.event.get());
+  if (event == nullptr) return step.event->stream_wait(stream_);  // of another engine: the host waits
+  note(event->wait_in(stream_));
+  if (!step.guards_block || event->channel() == nullptr || event->channel() == parts_.channel) return;
   StepContext context = context_of(core::Run{core::SealArgs{}}, script, index);
   context.phase = StepContext::same_phase;
-  Launch how;
-  how.stream = stream_;
-  note(launch_guard(event.channel(), context, how));
+  note(launch_guard(event->channel(), context, launch_of({})));
 }
 
-// A launch that fails leaves the lane without its tail: the peers would wait for ever.
+// A step that could not be queued leaves the lane without its tail: everybody is told at once.
 void CudaLane::note(cudaError_t error) {
   if (error == cudaSuccess || error_ != cudaSuccess) return;
   error_ = error;
+  core::Status status;
+  status.failed = 1;
+  status.cause = core::Cause::device;
+  status.by = parts_.topology.rank;
+  status.kind = kind_;
+  status.operation = operation_;
+  status.code = static_cast<std::int64_t>(error);
+  parts_.host->break_off(status);
 }
 
 }  // namespace sluice::cuda

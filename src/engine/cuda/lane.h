@@ -35,6 +35,7 @@ class CudaLane final : public engine::Lane {
     SharedChannel* const* shared = nullptr;       // [R], device memory
     Scratch scratch;
     std::shared_ptr<EventPool> events;
+    std::shared_ptr<const void> window;  // in which `channel` lies: events outlive the lane
   };
 
   explicit CudaLane(Parts parts);
@@ -45,7 +46,6 @@ class CudaLane final : public engine::Lane {
   // Everything submitted has run.
   void drain();
   HostChannel& host() { return *parts_.host; }
-  cudaStream_t stream() const { return stream_; }
 
  private:
   // A script on its way through the stream; goes when `last` has happened.
@@ -57,6 +57,8 @@ class CudaLane final : public engine::Lane {
   void serve();
   void run(std::unique_ptr<core::Script> script);
   void run(const core::Run& step, const core::Script& script, int index);
+  void run_alone(const core::Run& step, const core::Script& script, int index);
+  Launch launch_of(const core::Run& step) const;
   void await(const core::Await& step);
   void await_in_stream(core::Stage stage);
   void await_on_host(core::Stage stage);
@@ -72,7 +74,9 @@ class CudaLane final : public engine::Lane {
   core::Stage awaited_stage_ = core::Stage::open;
   // Of the script that runs.
   std::int64_t operation_ = 0;
+  core::OperationKind kind_ = core::OperationKind::none;
   bool signalled_close_ = false;
+  const core::PublishArgs* published_ = nullptr;  // with one rank: waits for its agree
   cudaError_t error_ = cudaSuccess;
   std::deque<InFlight> in_flight_;
 

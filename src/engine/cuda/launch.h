@@ -52,6 +52,8 @@ cudaError_t launch(const core::FinishArgs& args, const StepContext& step, const 
 cudaError_t launch(const core::GatherArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::ReduceArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::SealArgs& args, const StepContext& step, const Launch& how);
+// Both, with one rank.
+cudaError_t launch(const core::PublishArgs& published, const core::AgreeArgs& agreed, const StepContext& step, const Launch& how);
 // The channel fails if the one at `other`, of this rank, has: its block must not be used.
 cudaError_t launch_guard(const DeviceChannel* other, const StepContext& step, const Launch& how);
 

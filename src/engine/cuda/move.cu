@@ -5,8 +5,9 @@
 
 #include "core/numbers.h"
 #include "core/routing.h"
-#include "engine/cuda/copy_ring.cuh"
+#include "engine/cuda/copy_rows.cuh"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/start.cuh"
 #include "engine/cuda/block.cuh"
 
 namespace sluice::cuda {
@@ -76,7 +77,7 @@ move_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ StepC
   __shared__ RankPlaces places;
   if (may_move(step)) {
     places.fill(args.route, *args.addresses, args.placement, args.row_bytes);
-    CopyRing(shape, memory).run(TokenWork{args, places});
+    copy_rows(shape, memory, TokenWork{args, places});
   }
   end_step(step);
 }
@@ -170,20 +171,18 @@ quantise_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ S
 cudaError_t launch(const MoveArgs& args, const StepContext& step, const Launch& how) {
   const std::int64_t tokens = std::max<std::int64_t>(args.route.tokens, 1);
   if (args.quantise == Quantise::none) {
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, tokens));
-    move_kernel<<<blocks, copy_threads, copy_shared_bytes, how.stream>>>(args, step, ring_shape(args.row_bytes, args.route.ranks));
-    return cudaPeekAtLastError();
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + copy_warps - 1) / copy_warps));
+    return start(move_kernel, {blocks, copy_threads, ring_shared_bytes}, how.stream, args, step, copy_shape(args.row_bytes, args.route.ranks));
   }
   constexpr int warps = quantise_threads / 32;
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + warps - 1) / warps));
-  if (args.dtype == DataType::bf16) quantise_kernel<DataType::bf16><<<blocks, quantise_threads, 0, how.stream>>>(args, step);
-  else if (args.dtype == DataType::fp16) quantise_kernel<DataType::fp16><<<blocks, quantise_threads, 0, how.stream>>>(args, step);
-  else quantise_kernel<DataType::fp32><<<blocks, quantise_threads, 0, how.stream>>>(args, step);
-  return cudaPeekAtLastError();
+  if (args.dtype == DataType::bf16) return start(quantise_kernel<DataType::bf16>, {blocks, quantise_threads, 0}, how.stream, args, step);
+  if (args.dtype == DataType::fp16) return start(quantise_kernel<DataType::fp16>, {blocks, quantise_threads, 0}, how.stream, args, step);
+  return start(quantise_kernel<DataType::fp32>, {blocks, quantise_threads, 0}, how.stream, args, step);
 }
 
 cudaError_t prepare_move() {
-  const cudaError_t error = prepare_all(copy_shared_bytes, move_kernel);
+  const cudaError_t error = prepare_all(ring_shared_bytes, move_kernel);
   if (error != cudaSuccess) return error;
   return prepare_all(0, quantise_kernel<DataType::bf16>, quantise_kernel<DataType::fp16>, quantise_kernel<DataType::fp32>);
 }

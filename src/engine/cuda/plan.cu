@@ -4,6 +4,7 @@
 #include "core/routing.h"
 #include "engine/cuda/count.cuh"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/start.cuh"
 #include "engine/cuda/launch_plan.h"
 
 namespace sluice::cuda {
@@ -16,7 +17,6 @@ namespace {
 template <class Id>
 struct CallerIds {
   const PlanArgs& args;
-  DeviceChannel& channel;
 
   __device__ std::int64_t topk() const { return args.route.topk; }
   __device__ std::int64_t raw(std::int64_t t, std::int32_t k) const {
@@ -58,9 +58,9 @@ struct CallerIds {
 
 struct CallerMask {
   const PlanArgs& args;
-  DeviceChannel& channel;
 
   __device__ std::int64_t topk() const { return 0; }
+  __device__ std::int32_t legal(std::int64_t, std::int32_t) const { return -1; }
   __device__ std::int32_t counted(std::int64_t, std::int32_t) const { return -1; }
   __device__ unsigned ranks_of(std::int64_t t, int first) const {
     unsigned ranks = 0;
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_co
   const RouteTables& route = args.route;
   fill(route.outcome, 1, Outcome::pending);
   const std::int64_t columns = route.ranks + args.topology->experts;
-  const Choices choices{args, *step.channel};
+  const Choices choices{args};
   if (args.checks) find_faults(args, choices, unit_of(scratch, route.tokens, columns), *step.channel);
   count_choices(choices, scratch, route.tokens, route.ranks, columns);
   end_step(step, [&] {
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_co
 template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1) place_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
   const RouteTables& route = args.route;
-  const Choices choices{args, *step.channel};
+  const Choices choices{args};
   place_choices(
       choices, scratch, route.tokens, route.ranks, route.ranks + args.topology->experts,
       [&](std::int64_t t, std::int32_t k, std::int32_t position) {
@@ -148,24 +148,17 @@ __global__ void __launch_bounds__(count_threads, 1) clear_kernel(const __grid_co
 }
 
 template <class Choices>
-cudaError_t launch_counts(const PlanArgs& args, StepContext step, const Launch& how) {
+cudaError_t launch_counts(const PlanArgs& args, const StepContext& step, const Launch& how) {
   const auto [blocks, scratch] = count_shape(how, args.route.tokens, args.route.ranks + how.topology->experts);
-  const std::int32_t phase = step.phase;
-  const Stamp stamp = step.stamp;
-  step.phase = StepContext::same_phase;
-  step.stamp = Stamp::none;
-  count_kernel<Choices><<<blocks, count_threads, 0, how.stream>>>(args, step, scratch);
-  step.phase = phase;
-  step.stamp = stamp;
-  place_kernel<Choices><<<blocks, count_threads, 0, how.stream>>>(args, step, scratch);
-  return cudaPeekAtLastError();
+  const cudaError_t error = start(count_kernel<Choices>, {blocks, count_threads}, how.stream, args, step.inner(), scratch);
+  return error != cudaSuccess ? error : start(place_kernel<Choices>, {blocks, count_threads}, how.stream, args, step, scratch);
 }
 
 }  // namespace
 
 std::int64_t scratch_elements(int ranks, int experts) {
   constexpr std::int64_t most = 2 << 20;  // 8 MB
-  const std::int64_t columns = ranks + experts;
+  const std::int64_t columns = std::max(1, ranks + experts);  // asked before options are checked
   // One row per unit and one per block; at least one of each.
   return columns * std::max<std::int64_t>(2, std::min<std::int64_t>(512 + 132, most / columns));
 }
@@ -194,8 +187,7 @@ cudaError_t launch(const PlanArgs& args, const StepContext& step, const Launch& 
   if (!args.makes_route) {
     const std::int64_t elements = args.outputs.capacity * args.route.topk;
     const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(elements / (4 * count_threads), 1, how.num_sms));
-    clear_kernel<<<blocks, count_threads, 0, how.stream>>>(args, step);
-    return cudaPeekAtLastError();
+    return start(clear_kernel, {blocks, count_threads, 0}, how.stream, args, step);
   }
   if (args.rank_mask) return launch_counts<CallerMask>(args, step, how);
   if (args.ids_are_64_bit) return launch_counts<CallerIds<std::int64_t>>(args, step, how);

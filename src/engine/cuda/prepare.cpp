@@ -11,8 +11,8 @@ cudaError_t prepare(const void* kernel, std::int64_t shared_bytes) {
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  // A kernel with local memory may make its first launch wait until every stream is idle: there is none.
-  // (Test: tests/cuda/check_kernels.py)
+  // A kernel with local memory may make its first launch wait until every stream is idle: none has any, or
+  // ptxas warns (src/CMakeLists.txt).
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, kernel);
 }

@@ -21,6 +21,16 @@ struct StepContext {
   std::int32_t phase = same_phase;  // that begins when the kernel has ended
   bool awaited = false;             // the first kernel behind an await
   bool always = false;              // works in a failed channel too
+  std::int64_t operation = 0;       // running number of the script on its channel, as its host counts
+
+  // Of a kernel that is not the last of its step.
+  StepContext inner() const {
+    StepContext context = *this;
+    context.tail = {};
+    context.stamp = core::Stamp::none;
+    context.phase = same_phase;
+    return context;
+  }
 };
 
 }  // namespace sluice::cuda

@@ -1,6 +1,5 @@
-// Sums of rows: a warp per item keeps up to 7 vectors of 16 bytes per lane in FP32 registers and adds
-// the item's rows in order (contract V3), straight from where they lie. Enough loads are in flight that no ring
-// is needed (bench/probes/one_sm: plain loads exceed what an SM can store).
+// Sums of rows, a warp per item. The rows come through the warp's ring; the FP32 sums of a piece, up to a few
+// vectors of each lane, stay in registers while the item's rows are added in order (contract V3).
 //
 // A Work says what to add:
 //   std::int64_t items() const
@@ -10,34 +9,39 @@
 //   const std::byte* bias(int which, std::int64_t item) const     of the type of out; null: none
 #pragma once
 
+#include <algorithm>
+
 #include "core/numbers.h"
-#include "engine/cuda/block.cuh"
-#include "engine/cuda/step.cuh"
+#include "engine/cuda/warp_ring.cuh"
 
 namespace sluice::cuda {
 
-inline constexpr int sum_threads = 512;
-// Vectors of the output in flight per lane; FP32 rows that become 16-bit sums take twice the registers.
-constexpr int sum_unroll_of(DataType in, DataType out) { return size_of(in) > size_of(out) ? 4 : 7; }
+// Warps of a block, as many as have registers.
+inline constexpr int gather_warps = 16;
+inline constexpr int reduce_warps = 20;
+
+// Vectors of 16 bytes of the output per lane; FP32 rows that become 16-bit sums take twice the registers.
+constexpr int sum_unroll_of(DataType in, DataType out) { return size_of(in) > size_of(out) ? 2 : 4; }
 
 struct SumShape {
-  std::int64_t vectors = 0;         // of 16 bytes of the output, in a row
-  std::int32_t vectors_at_once = 1; // per lane, at most sum_unroll_of
+  RingShape ring;
+  std::int64_t vectors = 0;          // of 16 bytes of the output, in a row
+  std::int32_t vectors_at_once = 1;  // of a lane, in a piece
   std::int32_t most_rows = 1;
   bool weighted = false;
-
-  std::int64_t shared_bytes() const { return static_cast<std::int64_t>(most_rows) * 12 * (sum_threads / 32); }
 };
 
-inline SumShape sum_shape(std::int64_t elements, DataType in, DataType out, int most_rows, bool weighted) {
+inline SumShape sum_shape(std::int64_t elements, DataType in, DataType out, int most_rows, bool weighted, int warps) {
   SumShape shape;
   shape.vectors = elements * size_of(out) / 16;
   shape.most_rows = most_rows;
   shape.weighted = weighted;
-  // Equal turns: 28 vectors per lane are 4 turns of 7, not 3 of 8 and one of 4.
-  const std::int64_t per_lane = (shape.vectors + 31) / 32;
-  const std::int64_t most = sum_unroll_of(in, out), turns = (per_lane + most - 1) / most;
-  shape.vectors_at_once = static_cast<std::int32_t>(turns == 0 ? 1 : (per_lane + turns - 1) / turns);
+  // Equal pieces: 28 vectors per lane are 7 pieces of 4, 20 are 5 of 4, 18 are 5 of at most 4.
+  const std::int64_t per_lane = std::max<std::int64_t>(1, (shape.vectors + 31) / 32);
+  const std::int64_t most = sum_unroll_of(in, out), pieces = (per_lane + most - 1) / most;
+  shape.vectors_at_once = static_cast<std::int32_t>((per_lane + pieces - 1) / pieces);
+  const std::int64_t piece_bytes = shape.vectors_at_once * 32 * (16 / size_of(out)) * size_of(in);
+  shape.ring = ring_shape(elements * size_of(in), piece_bytes, std::int64_t{12} * most_rows, warps);
   return shape;
 }
 
@@ -45,100 +49,99 @@ template <DataType in_type, DataType out_type>
 class SumRows {
   using In = typename numbers::Number<in_type>::Bits;
   using Out = typename numbers::Number<out_type>::Bits;
-  static constexpr int sum_unroll = sum_unroll_of(in_type, out_type);
-  static constexpr int width = 16 / static_cast<int>(sizeof(Out));  // elements of a vector
+  static constexpr int unroll = sum_unroll_of(in_type, out_type);
+  static constexpr int width = 16 / static_cast<int>(sizeof(Out));                    // elements of a vector
+  static constexpr std::int64_t vector_bytes = width * static_cast<std::int64_t>(sizeof(In));  // in a row
 
  public:
-  __device__ SumRows(const SumShape& shape, unsigned char* memory) : shape_(shape) {
-    const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
-    rows_ = reinterpret_cast<const std::byte**>(memory) + warp * shape.most_rows;
-    weights_ = reinterpret_cast<float*>(memory + static_cast<std::int64_t>(warps) * shape.most_rows * 8) + warp * shape.most_rows;
-  }
-
-  // By all warps of the grid.
+  // By all threads of the block.
   template <class Work>
-  __device__ void run(const Work& work) {
+  __device__ static void run(const SumShape& shape, unsigned char* memory, const Work& work) {
     const int lane = lane_of_thread();
     const std::int64_t items = work.items();
-    for (std::int64_t item = warp_of_grid(); item < items; item += warps_of_grid()) {
-      const int count = work.find(item, lane, rows_, weights_);
-      __syncwarp();
-      for (std::int64_t first = 0; first < shape_.vectors; first += 32 * shape_.vectors_at_once) {
-        turn(work, item, first + lane, count);
+    WarpRing ring(shape.ring, memory, items);
+    const auto weights = [&](std::int64_t n) { return reinterpret_cast<float*>(ring.entry(n) + 8 * shape.most_rows); };
+    const auto find = [&](std::int64_t item, std::int64_t n) { return work.find(item, lane, ring.sources(n), weights(n)); };
+    const SumRows rows(shape);
+    std::int64_t n = 0;
+    for (std::int64_t item = warp_of_grid(); item < items; item += warps_of_grid(), ++n) {
+      ring.load_ahead(n, 0, find);
+      const int count = ring.count(n);
+      for (int piece = 0; piece < shape.ring.pieces; ++piece) {
+        Sums sums;
+        rows.begin(sums, work, item, piece, lane);
+        for (int j = 0; j < count; ++j) {
+          if (shape.weighted) rows.template add<true>(sums, ring.wait(), weights(n)[j], lane);
+          else rows.template add<false>(sums, ring.wait(), 1.0f, lane);
+          __syncwarp();
+          ring.pass();
+          ring.load_ahead(n, 0, find);
+        }
+        rows.end(sums, work.out(item), piece, lane);
       }
-      __syncwarp();
     }
   }
 
  private:
-  // One lane's vectors first, first + 32, ... of the row.
+  struct Sums {
+    float of[unroll][width];
+    bool inside[unroll];
+  };
+
+  __device__ explicit SumRows(const SumShape& shape) : shape_(shape) {}
+
+  // This lane's v-th vector of a piece is the piece's vector v * 32 + lane.
   template <class Work>
-  __device__ void turn(const Work& work, std::int64_t item, std::int64_t first, int count) const {
-    float sums[sum_unroll][width];
-    bool inside[sum_unroll];
+  __device__ void begin(Sums& sums, const Work& work, std::int64_t item, int piece, int lane) const {
+    const std::byte* const bias[2] = {work.bias(0, item), work.bias(1, item)};
+    const std::int64_t first = static_cast<std::int64_t>(piece) * shape_.vectors_at_once * 32 + lane;
 #pragma unroll
-    for (int v = 0; v < sum_unroll; ++v) {
-      inside[v] = v < shape_.vectors_at_once && first + 32 * v < shape_.vectors;
+    for (int v = 0; v < unroll; ++v) {
+      sums.inside[v] = v < shape_.vectors_at_once && first + 32 * v < shape_.vectors;
 #pragma unroll
-      for (int i = 0; i < width; ++i) sums[v][i] = 0.0f;
-    }
-    if (work.bias(0, item) != nullptr) add_bias(sums, inside, work.bias(0, item), first, true);
-    if (work.bias(1, item) != nullptr) add_bias(sums, inside, work.bias(1, item), first, false);
-    for (int j = 0; j < count; ++j) add_row(sums, inside, rows_[j], first, weights_[j]);
-    std::byte* const out = work.out(item);
-#pragma unroll
-    for (int v = 0; v < sum_unroll; ++v) {
-      if (!inside[v]) continue;
+      for (int i = 0; i < width; ++i) sums.of[v][i] = 0.0f;
+      if (!sums.inside[v] || bias[0] == nullptr) continue;
       alignas(16) Out x[width];
-      round(x, sums[v]);
+      *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(bias[0] + (first + 32 * v) * 16);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sums.of[v][i] = numbers::Number<out_type>::to_float(x[i]);
+      if (bias[1] == nullptr) continue;
+      *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(bias[1] + (first + 32 * v) * 16);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sums.of[v][i] = numbers::sum(sums.of[v][i], numbers::Number<out_type>::to_float(x[i]));
+    }
+  }
+
+  template <bool weighted>
+  __device__ void add(Sums& sums, const unsigned char* slot, float weight, int lane) const {
+#pragma unroll
+    for (int v = 0; v < unroll; ++v) {
+      if (!sums.inside[v]) continue;
+      alignas(16) In x[width];
+      read(x, slot + (32 * v + lane) * vector_bytes);
+#pragma unroll
+      for (int i = 0; i < width; ++i) {
+        const float value = numbers::Number<in_type>::to_float(x[i]);
+        sums.of[v][i] = numbers::sum(sums.of[v][i], weighted ? numbers::product(weight, value) : value);
+      }
+    }
+  }
+
+  __device__ void end(const Sums& sums, std::byte* out, int piece, int lane) const {
+    const std::int64_t first = static_cast<std::int64_t>(piece) * shape_.vectors_at_once * 32 + lane;
+#pragma unroll
+    for (int v = 0; v < unroll; ++v) {
+      if (!sums.inside[v]) continue;
+      alignas(16) Out x[width];
+      round(x, sums.of[v]);
       *reinterpret_cast<uint4*>(out + (first + 32 * v) * 16) = *reinterpret_cast<uint4*>(x);
     }
   }
 
-  __device__ void add_bias(float (&sums)[sum_unroll][width], const bool (&inside)[sum_unroll], const std::byte* bias,
-                           std::int64_t first, bool begins) const {
-#pragma unroll
-    for (int v = 0; v < sum_unroll; ++v) {
-      if (!inside[v]) continue;
-      alignas(16) Out x[width];
-      *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(bias + (first + 32 * v) * 16);
-#pragma unroll
-      for (int i = 0; i < width; ++i) {
-        const float value = numbers::Number<out_type>::to_float(x[i]);
-        sums[v][i] = begins ? value : numbers::sum(sums[v][i], value);
-      }
-    }
-  }
-
-  // All loads first, so that they are in flight together.
-  __device__ void add_row(float (&sums)[sum_unroll][width], const bool (&inside)[sum_unroll], const std::byte* row,
-                          std::int64_t first, float weight) const {
-    alignas(16) In x[sum_unroll][width];
-#pragma unroll
-    for (int v = 0; v < sum_unroll; ++v) {
-      if (inside[v]) load(x[v], row + (first + 32 * v) * static_cast<std::int64_t>(width * sizeof(In)));
-    }
-#pragma unroll
-    for (int v = 0; v < sum_unroll; ++v) {
-      if (!inside[v]) continue;
-#pragma unroll
-      for (int i = 0; i < width; ++i) {
-        const float value = numbers::Number<in_type>::to_float(x[v][i]);
-        sums[v][i] = numbers::sum(sums[v][i], shape_.weighted ? numbers::product(weight, value) : value);
-      }
-    }
-  }
-
-  // Rows are read once: they need no place in the first cache.
-  __device__ static void load(In (&x)[width], const std::byte* at) {
+  __device__ static void read(In (&x)[width], const unsigned char* at) {
     if constexpr (sizeof(x) % 16 == 0) {
 #pragma unroll
-      for (unsigned i = 0; i < sizeof(x) / 16; ++i) {
-        auto& word = reinterpret_cast<uint4*>(x)[i];
-        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
-                     : "l"(at + 16 * i));
-      }
+      for (unsigned i = 0; i < sizeof(x) / 16; ++i) reinterpret_cast<uint4*>(x)[i] = reinterpret_cast<const uint4*>(at)[i];
     } else {
       *reinterpret_cast<uint2*>(x) = *reinterpret_cast<const uint2*>(at);
     }
@@ -166,8 +169,6 @@ class SumRows {
   }
 
   const SumShape& shape_;
-  const std::byte** rows_;
-  float* weights_;
 };
 
 }  // namespace sluice::cuda

@@ -1,0 +1,66 @@
+// Copies of rows, a warp per row: bulk loads into the warp's ring, and from there a bulk store to each of up to
+// many places. A full row per slot and a dozen warps keep enough bytes in flight for what one SM can store
+// (bench/probes/ring: "each warp its own slot").
+//
+// A Work says what to copy:
+//   std::int64_t items() const
+//   int find(std::int64_t item, int lane, std::byte** destinations, const std::byte** source) const
+//       by a whole warp: writes the destinations, returns how many; lane 0 writes the source
+//   void beside(std::int64_t item, int lane) const      what goes beside the row
+#pragma once
+
+#include "engine/cuda/warp_ring.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int copy_warps = 14;
+inline constexpr int copy_threads = 32 * copy_warps;
+
+// Rows of more than a slot are cut into equal pieces.
+inline RingShape copy_shape(std::int64_t row_bytes, int most_destinations) {
+  const std::int64_t entry = 16 + 8 * static_cast<std::int64_t>(most_destinations);
+  const std::int64_t room = ring_shared_bytes / copy_warps / 128 * 128 - 128 - 8 * core::align_up(entry, 16);
+  const std::int64_t largest = room / 16 * 16;
+  const std::int64_t pieces = (row_bytes + largest - 1) / largest;
+  return ring_shape(row_bytes, core::align_up((row_bytes + pieces - 1) / pieces, 16), entry, copy_warps);
+}
+
+// By all threads of the block. Returns when the rows of this warp have been written.
+template <class Work>
+__device__ void copy_rows(const RingShape& shape, unsigned char* memory, const Work& work) {
+  const int lane = lane_of_thread();
+  const std::int64_t items = work.items();
+  WarpRing ring(shape, memory, items);
+  // Entry: the source, how many destinations, the destinations.
+  const auto destinations = [&](std::int64_t n) { return reinterpret_cast<std::byte**>(ring.entry(n) + 16); };
+  const auto places = [&](std::int64_t n) -> int& { return *reinterpret_cast<int*>(ring.entry(n) + 8); };
+  const auto find = [&](std::int64_t item, std::int64_t n) {
+    const int count = work.find(item, lane, destinations(n), ring.sources(n));
+    if (lane == 0) places(n) = count;
+    return count > 0 ? 1 : 0;
+  };
+  // A slot whose store is being read is kept for one piece, if there are others.
+  const int kept = shape.slots > 1 ? 1 : 0;
+  std::int64_t n = 0;
+  for (std::int64_t item = warp_of_grid(); item < items; item += warps_of_grid(), ++n) {
+    ring.load_ahead(n, kept, find);
+    work.beside(item, lane);
+    if (ring.count(n) == 0) continue;
+    for (int piece = 0; piece < shape.pieces; ++piece) {
+      const unsigned char* const slot = ring.wait();
+      for (int d = lane; d < places(n); d += 32) {
+        bulk_store(destinations(n)[d] + static_cast<std::int64_t>(piece) * shape.piece_bytes, slot, ring.bytes_of(piece));
+      }
+      bulk_commit();
+      ring.pass();
+      if (kept > 0) bulk_wait_read<1>();
+      else bulk_wait_read<0>();
+      __syncwarp();
+      ring.load_ahead(n, kept, find);
+    }
+  }
+  bulk_wait();
+  fence_proxy_global();
+}
+
+}  // namespace sluice::cuda
