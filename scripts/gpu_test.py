@@ -19,11 +19,13 @@ import time
 from test_report import FAILED, PASSED, SKIPPED, Outcome, Report, read_gtest_text, read_gtest_xml
 
 # Seconds of each part; together under 8 minutes. What does not fit any more is a failure that says so.
-LIMIT_S = {"suite": 200, "engines": 60, "check": 30, "demo": 20, "bench": 25, "sanitizer": 460}
+LIMIT_S = {"threads": 90, "processes": 110, "engines": 60, "check": 30, "demo": 20, "bench": 25, "sanitizer": 460}
 TOTAL_S = 470
 # One rank a process: what compute-sanitizer says of a process concerns one rank.
 SANITIZED = ["V1.each_token*", "V1.strided*", "V3.combine_adds*", "V4.quantised*", "C1.a_route*", "C4.padding*",
              "C5.rows_past*", "S1.nothing_to_send*"]
+
+BY_PROCESSES = ["V1.each_token*", "V3.combine_adds*", "C1.a_route*", "F1.a_rank_that_*", "F3.*"]
 
 BENCH = [  # flags beyond --engine cuda --json
     ["--tokens", "0,128,4096"],
@@ -138,15 +140,24 @@ def conformance(kit, name, tests, environment=None, shards=1, wrapper=()):
     return outcomes
 
 
-def suite(kit):
-    environment = {} if os.environ.get("FULL") == "1" else {"SLUICE_REDUCED": "1"}
-    # Tests that measure times stand a neighbour or two, no more.
+def reduced():
+    return {} if os.environ.get("FULL") == "1" else {"SLUICE_REDUCED": "1"}
+
+
+def threads(kit):
+    """All ranks in the suite's process: a context takes most of a second, and tests make several."""
+    tests = "*cuda_threads*-harness*:V4.cpu_and_cuda*"
+    return conformance(kit, "threads", tests, {**reduced(), "SLUICE_TEST_FORK": "0"})
+
+
+def processes(kit):
+    """A few tests: processes that share a GPU take turns on it."""
     shards = int(os.environ.get("SHARDS") or min(3, max(1, (os.cpu_count() or 1) // 4)))
-    return conformance(kit, "suite", "-harness.*:oracle*.*:V4.cpu_and_cuda*", environment, shards)
+    return conformance(kit, "processes", ":".join(f"{test}cuda_processes*" for test in BY_PROCESSES), reduced(), shards)
 
 
 def engines(kit):
-    return conformance(kit, "engines", "V4.cpu_and_cuda*")
+    return conformance(kit, "engines", "V4.cpu_and_cuda*", {"SLUICE_TEST_FORK": "0"})
 
 
 def sanitizer(kit):
@@ -225,7 +236,8 @@ def main():
     if os.environ.get("SANITIZE") == "1":
         report.part("a part of the suite under compute-sanitizer", lambda: sanitizer(kit))
         return report.print_all()
-    report.part("conformance suite", lambda: suite(kit))
+    report.part("conformance, ranks as threads", lambda: threads(kit))
+    report.part("conformance, ranks as processes", lambda: processes(kit))
     report.part("CPU engine against CUDA engine", lambda: engines(kit))
     report.part("sluice check", lambda: checks(kit))
     report.part("sluice demo", lambda: demos(kit))
