@@ -44,7 +44,6 @@ class Arena {
   // a peer of a failed operation may still write there.
   void free(const Block& block, Events uses);
 
-  std::int64_t bytes() const { return bytes_; }
   std::int64_t used() const;
 
  private:

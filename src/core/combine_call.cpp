@@ -141,7 +141,6 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* st
   const RouteState& route = *args.route.state();
   CombineParts parts;
   Common& common = parts.common;
-  common.channel = args.channel;
   common.num_sms = args.num_sms;
   common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
   common.report = engine_->make_report();

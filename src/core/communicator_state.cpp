@@ -116,7 +116,6 @@ void CommunicatorState::refuse(OperationKind kind, int channel, const Error& err
   const std::shared_ptr<Report> report = engine_->make_report();
   RefusalParts parts;
   parts.kind = kind;
-  parts.common.channel = channel;
   parts.common.report = report;
   parts.publish = publish_args(channel, report, Digest{});
   ControlRecord& record = parts.publish.record;

@@ -258,7 +258,6 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void*
   }
   DispatchParts parts = dispatch_parts(args, call, blocks);
   Common& common = parts.common;
-  common.channel = args.channel;
   common.num_sms = args.num_sms;
   common.bytes = call.tokens * call.row_bytes;
   common.report = blocks.report;

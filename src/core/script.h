@@ -48,7 +48,6 @@ using Step = std::variant<Run, Await, Depend, Record>;
 
 struct Script {
   OperationKind kind = OperationKind::none;
-  int channel = 0;
   std::shared_ptr<Report> report;
   std::int64_t bytes = 0;  // that this rank moves, about: an engine may treat a short operation otherwise
   std::vector<Step> steps;

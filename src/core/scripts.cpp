@@ -15,7 +15,6 @@ class Builder {
  public:
   Builder(OperationKind kind, Common& common) : script_(std::make_unique<Script>()), num_sms_(common.num_sms) {
     script_->kind = kind;
-    script_->channel = common.channel;
     script_->report = common.report;
     script_->bytes = common.bytes;
     script_->keep = std::move(common.keep);

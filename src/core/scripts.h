@@ -10,7 +10,6 @@ namespace sluice::core {
 
 // What all operations have.
 struct Common {
-  int channel = 0;
   int num_sms = 0;
   std::int64_t bytes = 0;     // that this rank moves, about
   std::shared_ptr<Report> report;

@@ -56,7 +56,6 @@ class Engine {
   virtual ~Engine() = default;  // waits for its lanes (drain), then leaves
   virtual const std::string& name() const = 0;
   virtual int default_num_sms() const = 0;
-  virtual bool host_can_write_arena() const = 0;
   virtual bool checks_by_default() const = 0;
   virtual const WindowView& window() const = 0;
   virtual Lane& lane(int channel) = 0;

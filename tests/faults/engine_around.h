@@ -14,7 +14,6 @@ class EngineAround : public engine::Engine {
   explicit EngineAround(std::unique_ptr<engine::Engine> inside) : inside_(std::move(inside)) {}
   const std::string& name() const override { return inside_->name(); }
   int default_num_sms() const override { return inside_->default_num_sms(); }
-  bool host_can_write_arena() const override { return inside_->host_can_write_arena(); }
   bool checks_by_default() const override { return inside_->checks_by_default(); }
   const engine::WindowView& window() const override { return inside_->window(); }
   engine::Lane& lane(int channel) override { return inside_->lane(channel); }

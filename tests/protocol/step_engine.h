@@ -121,7 +121,6 @@ class StepEngine final : public engine::Engine {
   StepEngine(StepWorld& world, int rank);
   const std::string& name() const override;
   int default_num_sms() const override { return 1; }
-  bool host_can_write_arena() const override { return true; }
   bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
   engine::Lane& lane(int channel) override;

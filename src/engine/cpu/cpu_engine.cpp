@@ -69,7 +69,6 @@ class CpuEngine final : public engine::Engine {
     return cpu;
   }
   int default_num_sms() const override { return team_->size(); }
-  bool host_can_write_arena() const override { return true; }
   bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
   engine::Lane& lane(int channel) override { return *lanes_[static_cast<std::size_t>(channel)]; }

@@ -124,7 +124,6 @@ class CudaEngine final : public engine::Engine {
     return cuda;
   }
   int default_num_sms() const override { return std::min(default_sms, sms_); }
-  bool host_can_write_arena() const override { return false; }
   bool checks_by_default() const override { return false; }
   const engine::WindowView& window() const override { return view_; }
   engine::Lane& lane(int channel) override { return *lanes_[static_cast<std::size_t>(channel)]; }
@@ -199,7 +198,6 @@ class CudaEngine final : public engine::Engine {
     for (int r = 0; r < ranks; ++r) all.push_back(&flags_->of(r, channel));
     CudaLane::Parts parts;
     parts.device = device_;
-    parts.rank = rank;
     parts.num_sms = default_num_sms();
     parts.most_sms = sms_;
     parts.form = form_;

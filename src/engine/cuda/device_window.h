@@ -22,7 +22,6 @@ class DeviceMapping {
   DeviceMapping& operator=(const DeviceMapping&) = delete;
 
   std::byte* base() const { return reinterpret_cast<std::byte*>(address_); }
-  std::size_t bytes() const { return bytes_; }
   int device() const { return device_; }
   // A descriptor for peers in other processes.
   boot::UniqueFd share(int rank) const;

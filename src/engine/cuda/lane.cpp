@@ -17,7 +17,8 @@ Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open :
 
 }  // namespace
 
-CudaLane::CudaLane(Parts parts) : parts_(std::move(parts)), stream_(take_stream(parts_.device, parts_.rank)) {
+CudaLane::CudaLane(Parts parts)
+    : parts_(std::move(parts)), stream_(take_stream(parts_.device, parts_.topology.rank)) {
   if (parts_.form == AwaitForm::host) thread_ = std::thread([this] { serve(); });
 }
 

@@ -24,7 +24,6 @@ class CudaLane final : public engine::Lane {
  public:
   struct Parts {
     int device = 0;
-    int rank = 0;
     int num_sms = 1;      // when a step does not say
     int most_sms = 1;
     AwaitForm form = AwaitForm::stream;
