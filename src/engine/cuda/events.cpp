@@ -2,26 +2,18 @@
 
 #include <time.h>
 
-#include <chrono>
-
 #include "engine/cpu/futex.h"
 
 namespace sluice::cuda {
 
 using std::chrono::steady_clock;
 
-namespace {
-
-// A host that waits polls: first without pause, as long as a short operation takes, then at this distance.
-constexpr std::chrono::microseconds poll_without_pause{200};
-
 void pause_since(steady_clock::time_point began) {
-  if (steady_clock::now() - began < poll_without_pause) return cpu::relax();
+  constexpr std::chrono::microseconds a_short_operation{200};
+  if (steady_clock::now() - began < a_short_operation) return cpu::relax();
   constexpr timespec nap{0, 20'000};
   nanosleep(&nap, nullptr);
 }
-
-}  // namespace
 
 EventPool::~EventPool() {
   for (cudaEvent_t event : free_) cudaEventDestroy(event);

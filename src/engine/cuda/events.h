@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -12,6 +13,9 @@
 #include "engine/engine.h"
 
 namespace sluice::cuda {
+
+// Between two looks of a host that has waited since then: nothing much at first, later a nap.
+void pause_since(std::chrono::steady_clock::time_point began);
 
 // CUDA events for reuse: making one costs more than recording it.
 class EventPool {

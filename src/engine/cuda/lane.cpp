@@ -1,10 +1,7 @@
 #include "engine/cuda/lane.h"
 
-#include <time.h>
-
 #include <algorithm>
 
-#include "engine/cpu/futex.h"
 #include "engine/cuda/streams.h"
 
 namespace sluice::cuda {
@@ -184,14 +181,8 @@ void CudaLane::await_on_host(Stage stage) {
     if (host.given_up() || host.failure().failed) return true;
     return host.operation() == operation_ && host.phase() == phase_of(stage) && host.arrived(stage);
   };
-  for (int spin = 0; !reached() && error_ == cudaSuccess; ++spin) {
-    if (spin < 2000) {
-      cpu::relax();
-      continue;
-    }
-    constexpr timespec nap{0, 20'000};
-    nanosleep(&nap, nullptr);
-  }
+  const auto began = std::chrono::steady_clock::now();
+  while (!reached() && error_ == cudaSuccess) pause_since(began);
 }
 
 void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
