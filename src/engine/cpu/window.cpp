@@ -91,15 +91,8 @@ void Windows::take(boot::GroupState& group, std::int64_t bytes) {
 
 void Windows::connect(boot::GroupState& group) {
   if (group.in_one_process()) {
-    const auto* const mine = &mappings_[static_cast<std::size_t>(rank_)];
-    const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
-    for (int r = 0; r < group.size(); ++r) {
-      const std::shared_ptr<Mapping>* theirs = nullptr;
-      std::memcpy(&theirs, addresses[static_cast<std::size_t>(r)].data(), sizeof(theirs));
-      if (r != rank_) mappings_[static_cast<std::size_t>(r)] = *theirs;
-    }
-    group.barrier();  // nobody destroys its handle before all have copied it
-    return;
+    share_handles(group, mappings_);
+    return group.barrier();
   }
   const std::vector<boot::UniqueFd> descriptors = group.exchange_descriptors(memory_.get());
   for (int r = 0; r < group.size(); ++r) {

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,19 @@ namespace sluice::cpu {
 // A rank that cannot go on says so where the others would wait for it; `trouble` is empty when all is well.
 // Collective. Throws SystemError with the trouble, on the peers PeerError.
 void share_trouble(boot::GroupState& group, const std::string& trouble);
+
+// Ranks that are threads: fills `all`, where each rank has put its own, with those of the others. Collective; a
+// barrier must follow before anybody's `all` goes.
+template <class T>
+void share_handles(boot::GroupState& group, std::vector<std::shared_ptr<T>>& all) {
+  const auto* const mine = &all[static_cast<std::size_t>(group.rank())];
+  const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const std::shared_ptr<T>* theirs = nullptr;
+    std::memcpy(&theirs, addresses[r].data(), sizeof(theirs));
+    if (theirs != mine) all[r] = *theirs;
+  }
+}
 
 // A mapping that ends with its last owner.
 class Mapping {

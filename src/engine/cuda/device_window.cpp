@@ -1,7 +1,5 @@
 #include "engine/cuda/device_window.h"
 
-#include <cstring>
-#include <span>
 #include <string>
 
 #include <fmt/format.h>
@@ -107,17 +105,11 @@ void DeviceWindows::take() {
 
 void DeviceWindows::connect(boot::GroupState& group) {
   if (group.in_one_process()) {
-    const auto* const mine = &mappings_[static_cast<std::size_t>(rank_)];
-    const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
-    for (int r = 0; r < group.size(); ++r) {
-      if (r == rank_) continue;
-      const std::shared_ptr<DeviceMapping>* theirs = nullptr;
-      std::memcpy(&theirs, addresses[static_cast<std::size_t>(r)].data(), sizeof(theirs));
-      mappings_[static_cast<std::size_t>(r)] = *theirs;
-      if ((*theirs)->device() != device_) (*theirs)->allow(device_, rank_);
+    cpu::share_handles(group, mappings_);
+    for (const auto& mapping : mappings_) {
+      if (mapping->device() != device_) mapping->allow(device_, rank_);
     }
-    group.barrier();  // nobody destroys its handle before all have copied it
-    return;
+    return group.barrier();
   }
   const boot::UniqueFd mine = own()->share(rank_);
   const std::vector<boot::UniqueFd> descriptors = group.exchange_descriptors(mine.get());

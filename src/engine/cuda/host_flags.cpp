@@ -1,7 +1,6 @@
 #include "engine/cuda/host_flags.h"
 
 #include <cstring>
-#include <span>
 
 #include "engine/cuda/driver.h"
 
@@ -38,14 +37,7 @@ void HostFlags::connect(boot::GroupState& group) {
   windows_.connect(group);
   if (group.in_one_process()) {
     // One registration per page and process: peers share the owner's.
-    const auto* const mine = &pinned_[static_cast<std::size_t>(rank_)];
-    const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
-    for (int r = 0; r < group.size(); ++r) {
-      if (r == rank_) continue;
-      const std::shared_ptr<PinnedMapping>* theirs = nullptr;
-      std::memcpy(&theirs, addresses[static_cast<std::size_t>(r)].data(), sizeof(theirs));
-      pinned_[static_cast<std::size_t>(r)] = *theirs;
-    }
+    cpu::share_handles(group, pinned_);
   } else {
     for (int r = 0; r < group.size(); ++r) {
       if (r != rank_) pinned_[static_cast<std::size_t>(r)] = std::make_shared<PinnedMapping>(windows_.mapping(r), bytes_, rank_);
