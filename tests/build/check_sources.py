@@ -21,6 +21,8 @@ FORBIDDEN = {
     "src/core": r'"engine/(?!engine\.h")|"(boot|api|cli|net|trace|tune)/|<(thread|future|condition_variable|pthread\.h|sys/socket\.h|sys/un\.h|netinet/.*)>|cuda',
     "src/boot": r'"(core|engine|api|cli|net|trace|tune)/|cuda|<hwy/',
     "src/engine": r'"(api|cli)/',
+    "src/engine/cpu": r'"engine/cuda/',
+    "src/engine/cuda": r'"engine/cpu/',
     "src/api": r'"cli/',
     "include/sluice": r'"|<(?!sluice/)[^>]*[./]',
 }
@@ -37,9 +39,10 @@ PRECOMPILED = {
 
 # Object library -> those whose inner names it must not use.
 STRANGERS = {
-    "sluice_core": ["sluice_boot", "sluice_engine_cpu", "sluice_api"],
-    "sluice_boot": ["sluice_core", "sluice_engine_cpu", "sluice_api"],
+    "sluice_core": ["sluice_boot", "sluice_engine", "sluice_engine_cpu", "sluice_api"],
+    "sluice_boot": ["sluice_core", "sluice_engine", "sluice_engine_cpu", "sluice_api"],
     "sluice_engine_cpu": ["sluice_api"],
+    "sluice_engine_cuda": ["sluice_engine_cpu", "sluice_api"],
 }
 NOT_IN_CORE = r"^(pthread_create|socket|socketpair|connect|bind|listen|accept4?|sendmsg|recvmsg|std::thread::|cuda|cu[A-Z])"
 
@@ -151,7 +154,7 @@ def symbols(tree, folder, flag):
 
 def check_symbols(tap, tree):
     """What a folder uses of another is found even where no include gives it away."""
-    inner = re.compile(r"^(vtable for |typeinfo for )?sluice::(core|boot|cpu|api)::")
+    inner = re.compile(r"^(vtable for |typeinfo for )?sluice::(core|boot|engine|cpu|api)::")
     for folder, strangers in STRANGERS.items():
         used = symbols(tree, folder, "--undefined-only")
         offences = []

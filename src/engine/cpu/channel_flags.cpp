@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cpu/futex.h"
+#include "engine/wait.h"
+
 namespace sluice::cpu {
 
 using core::Cause;
 using core::Stage;
 using core::Status;
+using engine::now_ns;
 
 void SharedFlags::initialise(int rank, int ranks) {
   for (int peer = 0; peer < limits::ranks_per_node; ++peer) {
@@ -125,7 +129,7 @@ bool ChannelFlags::arrived_soon(Stage stage, std::int64_t spin_ns) const {
   if (first_missing(stage) < 0) return true;
   const std::int64_t began = now_ns();
   for (int i = 1; i % 16 != 0 || now_ns() - began < spin_ns; ++i) {
-    relax();
+    engine::relax();
     if (first_missing(stage) < 0) return true;
   }
   return false;

@@ -8,7 +8,6 @@
 #include <sluice/limits.h>
 
 #include "core/status.h"
-#include "engine/cpu/futex.h"
 
 namespace sluice::cpu {
 
@@ -73,7 +72,7 @@ class ChannelFlags {
   void set_deadline_ns(std::int64_t ns) { deadline_ns_.store(ns, std::memory_order_relaxed); wake(); }
   // Gives up when the moment of leave_at() has passed.
   bool leave_now();
-  // The communicator is being destroyed: no wait outlasts this moment of now_ns().
+  // The communicator is being destroyed: no wait outlasts this moment of engine::now_ns().
   void leave_at(std::int64_t ns) { leave_at_ns_.store(ns, std::memory_order_relaxed); wake(); }
 
  private:

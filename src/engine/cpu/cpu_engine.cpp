@@ -13,8 +13,9 @@
 
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/lane.h"
-#include "engine/cpu/window.h"
 #include "engine/cpu/worker_team.h"
+#include "engine/wait.h"
+#include "engine/window.h"
 
 namespace sluice::cpu {
 
@@ -47,7 +48,7 @@ class CpuEngine final : public engine::Engine {
     view_.page = spec_.page;
     view_.arena_offset = spec_.page.arena_offset();
     view_.arena_bytes = spec.arena_bytes;
-    windows_ = std::make_unique<Windows>(*group_, view_.arena_offset + spec.arena_bytes);
+    windows_ = std::make_unique<engine::Windows>(*group_, view_.arena_offset + spec.arena_bytes);
     for (int c = 0; c < spec_.page.channels; ++c) (new (flags_of(rank, c)) SharedFlags)->initialise(rank, ranks);
     windows_->connect(*group_);
     for (int r = 0; r < ranks; ++r) addresses_.base[r] = windows_->of(r);
@@ -55,11 +56,11 @@ class CpuEngine final : public engine::Engine {
     view_.addresses = &addresses_;
     view_.topology = &spec_.topology;
     view_.keep = windows_->own();
-    share_trouble(*group_, start_threads());
+    engine::share_trouble(*group_, start_threads());
   }
 
   ~CpuEngine() override {
-    for (const auto& lane : lanes_) lane->flags().leave_at(now_ns() + leave_after_ns);
+    for (const auto& lane : lanes_) lane->flags().leave_at(engine::now_ns() + leave_after_ns);
     drain();
     watch_.reset();
   }
@@ -130,7 +131,7 @@ class CpuEngine final : public engine::Engine {
   engine::EngineSpec spec_;
   std::shared_ptr<boot::GroupState> group_;
   std::unique_ptr<WorkerTeam> team_;
-  std::unique_ptr<Windows> windows_;
+  std::unique_ptr<engine::Windows> windows_;
   core::AddressTable addresses_;
   engine::WindowView view_;
   std::vector<std::shared_ptr<CpuLane>> lanes_;

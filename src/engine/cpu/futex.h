@@ -28,20 +28,4 @@ inline void futex_wake_all(const std::atomic<std::uint32_t>& word, Shared shared
   syscall(SYS_futex, &word, shared == Shared::yes ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// The clock of all time stamps and deadlines: CLOCK_MONOTONIC, common to all processes of a machine.
-inline std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
-// Tells the processor that this is a spin.
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 }  // namespace sluice::cpu

@@ -5,11 +5,14 @@
 
 #include "core/status.h"
 #include "engine/cpu/float_defaults.h"
+#include "engine/cpu/futex.h"
+#include "engine/wait.h"
 
 namespace sluice::cpu {
 
 using core::Report;
 using core::Status;
+using engine::now_ns;
 
 namespace {
 // An operation of at most so many bytes begins in its caller's thread, which waits for a peer at most

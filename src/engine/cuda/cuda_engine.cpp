@@ -14,7 +14,6 @@
 #include <sluice/errors.h>
 
 #include "core/slices.h"
-#include "engine/cpu/futex.h"
 #include "engine/cuda/device_window.h"
 #include "engine/cuda/events.h"
 #include "engine/cuda/host_flags.h"
@@ -22,6 +21,7 @@
 #include "engine/cuda/launch.h"
 #include "engine/cuda/reports.h"
 #include "engine/cuda/streams.h"
+#include "engine/wait.h"
 
 namespace sluice::cuda {
 
@@ -110,7 +110,7 @@ class CudaEngine final : public engine::Engine {
 
   ~CudaEngine() override {
     const CurrentDevice current(device_);
-    for (const auto& lane : lanes_) lane->host().leave_at(cpu::now_ns() + leave_after_ns);
+    for (const auto& lane : lanes_) lane->host().leave_at(engine::now_ns() + leave_after_ns);
     drain();
     stop_ = true;
     watchdog_.join();
@@ -217,7 +217,7 @@ class CudaEngine final : public engine::Engine {
   // Makes no CUDA call.
   void watch_lanes() {
     while (!stop_) {
-      for (const auto& lane : lanes_) lane->host().watch(cpu::now_ns());
+      for (const auto& lane : lanes_) lane->host().watch(engine::now_ns());
       std::this_thread::sleep_for(watch_every);
     }
   }

@@ -6,7 +6,7 @@
 
 #include <sluice/errors.h>
 
-#include "engine/cpu/window.h"
+#include "engine/window.h"
 
 namespace sluice::cuda {
 
@@ -94,7 +94,7 @@ DeviceWindows::DeviceWindows(boot::GroupState& group, int device, std::int64_t b
   } catch (const SystemError& error) {
     trouble = error.what();
   }
-  cpu::share_trouble(group, trouble);
+  engine::share_trouble(group, trouble);
 }
 
 void DeviceWindows::take() {
@@ -105,7 +105,7 @@ void DeviceWindows::take() {
 
 void DeviceWindows::connect(boot::GroupState& group) {
   if (group.in_one_process()) {
-    cpu::share_handles(group, mappings_);
+    engine::share_handles(group, mappings_);
     for (const auto& mapping : mappings_) {
       if (mapping->device() != device_) mapping->allow(device_, rank_);
     }

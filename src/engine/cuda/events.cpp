@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-#include "engine/cpu/futex.h"
+#include "engine/wait.h"
 
 namespace sluice::cuda {
 
@@ -10,7 +10,7 @@ using std::chrono::steady_clock;
 
 void pause_since(steady_clock::time_point began) {
   constexpr std::chrono::microseconds a_short_operation{200};
-  if (steady_clock::now() - began < a_short_operation) return cpu::relax();
+  if (steady_clock::now() - began < a_short_operation) return engine::relax();
   constexpr timespec nap{0, 20'000};
   nanosleep(&nap, nullptr);
 }

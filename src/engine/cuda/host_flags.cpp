@@ -18,7 +18,8 @@ void initialise(SharedChannel& channel, int rank, int ranks) {
 
 }  // namespace
 
-PinnedMapping::PinnedMapping(std::shared_ptr<cpu::Mapping> mapping, std::size_t bytes, int rank) : mapping_(std::move(mapping)) {
+PinnedMapping::PinnedMapping(std::shared_ptr<engine::Mapping> mapping, std::size_t bytes, int rank)
+    : mapping_(std::move(mapping)) {
   check(cudaHostRegister(mapping_->base(), bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "cudaHostRegister", rank);
 }
 
@@ -37,7 +38,7 @@ void HostFlags::connect(boot::GroupState& group) {
   windows_.connect(group);
   if (group.in_one_process()) {
     // One registration per page and process: peers share the owner's.
-    cpu::share_handles(group, pinned_);
+    engine::share_handles(group, pinned_);
   } else {
     for (int r = 0; r < group.size(); ++r) {
       if (r != rank_) pinned_[static_cast<std::size_t>(r)] = std::make_shared<PinnedMapping>(windows_.mapping(r), bytes_, rank_);

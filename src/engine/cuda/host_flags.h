@@ -5,27 +5,27 @@
 #include <vector>
 
 #include "boot/group_state.h"
-#include "engine/cpu/window.h"
 #include "engine/cuda/shared.h"
+#include "engine/window.h"
 
 namespace sluice::cuda {
 
 // A mapping that the devices of this process may use, for as long as anybody of it holds this.
 class PinnedMapping {
  public:
-  PinnedMapping(std::shared_ptr<cpu::Mapping> mapping, std::size_t bytes, int rank);
+  PinnedMapping(std::shared_ptr<engine::Mapping> mapping, std::size_t bytes, int rank);
   ~PinnedMapping();
   PinnedMapping(const PinnedMapping&) = delete;
   PinnedMapping& operator=(const PinnedMapping&) = delete;
   std::byte* base() const { return mapping_->base(); }
 
  private:
-  std::shared_ptr<cpu::Mapping> mapping_;
+  std::shared_ptr<engine::Mapping> mapping_;
 };
 
 class HostFlags {
  public:
-  // Collective, like the windows of the CPU engine, which they are.
+  // Collective, like the windows that they are.
   HostFlags(boot::GroupState& group, int channels);
   // Peers' flags; a barrier. Own flags are initialised before.
   void connect(boot::GroupState& group);
@@ -38,7 +38,7 @@ class HostFlags {
  private:
   int rank_;
   std::size_t bytes_;
-  cpu::Windows windows_;
+  engine::Windows windows_;
   std::vector<std::shared_ptr<PinnedMapping>> pinned_;
 };
 

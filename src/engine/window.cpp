@@ -1,4 +1,4 @@
-#include "engine/cpu/window.h"
+#include "engine/window.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 #include <sluice/errors.h>
 
-namespace sluice::cpu {
+namespace sluice::engine {
 
 namespace {
 
@@ -110,4 +110,4 @@ void Windows::connect(boot::GroupState& group) {
   group.barrier();
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::engine

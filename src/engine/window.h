@@ -11,7 +11,7 @@
 
 #include "boot/group_state.h"
 
-namespace sluice::cpu {
+namespace sluice::engine {
 
 // A rank that cannot go on says so where the others would wait for it; `trouble` is empty when all is well.
 // Collective. Throws SystemError with the trouble, on the peers PeerError.
@@ -70,4 +70,4 @@ class Windows {
   std::vector<std::shared_ptr<Mapping>> mappings_;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::engine
