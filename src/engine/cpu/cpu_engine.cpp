@@ -21,10 +21,6 @@ namespace sluice::cpu {
 
 namespace {
 
-// A destroyed communicator ends its waits by then: a process with a dead or idle peer must be gone
-// within five seconds (contract F4).
-constexpr std::int64_t leave_after_ns = 3'000'000'000;
-
 int cores_of_process() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -60,7 +56,7 @@ class CpuEngine final : public engine::Engine {
   }
 
   ~CpuEngine() override {
-    for (const auto& lane : lanes_) lane->flags().leave_at(engine::now_ns() + leave_after_ns);
+    for (const auto& lane : lanes_) lane->flags().leave_at(engine::now_ns() + engine::leave_after_ns);
     drain();
     watch_.reset();
   }

@@ -27,9 +27,6 @@ namespace sluice::cuda {
 
 namespace {
 
-// A destroyed communicator ends its waits by then: a process with a dead or idle peer must be gone
-// within five seconds (contract F4).
-constexpr std::int64_t leave_after_ns = 3'000'000'000;
 // How often the watchdog looks at lanes.
 constexpr std::chrono::microseconds watch_every{500};
 // SMs of one operation when nobody says: the link is full from 12 to 16 on (bench/probes).
@@ -110,7 +107,7 @@ class CudaEngine final : public engine::Engine {
 
   ~CudaEngine() override {
     const CurrentDevice current(device_);
-    for (const auto& lane : lanes_) lane->host().leave_at(engine::now_ns() + leave_after_ns);
+    for (const auto& lane : lanes_) lane->host().leave_at(engine::now_ns() + engine::leave_after_ns);
     drain();
     stop_ = true;
     watchdog_.join();
