@@ -67,7 +67,7 @@ std::string CommunicatorState::where(OperationKind kind) const {
 }
 
 Context CommunicatorState::context(OperationKind kind, int channel) const {
-  return {kind, config_.topology.rank, config_.topology.ranks, channel};
+  return {kind, config_.topology.rank, config_.topology.ranks, channel, engine_->device_error()};
 }
 
 PublishArgs CommunicatorState::publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const {

@@ -99,8 +99,8 @@ std::string sentence(const Status& s, const Context& context) {
   }
   const std::string who = s.by == context.rank ? "this rank" : fmt::format("rank {}", s.by);
   if (s.cause == Cause::device) {
-    return fmt::format("{}: the device of {} failed with CUDA error {}; make a new communicator", where(context),
-                       s.by < 0 ? "this rank" : who, s.code);
+    return fmt::format("{}: the device of {} failed with {} {}; make a new communicator", where(context),
+                       s.by < 0 ? "this rank" : who, context.device_error, s.code);
   }
   const char* const stage = s.stage == Stage::open ? "OPEN" : "CLOSE";
   const std::string operation = fmt::format("{} number {}", name_of(s.awaited == s.operation ? s.kind : OperationKind::none),

@@ -14,6 +14,7 @@ struct Context {
   int rank = 0;
   int ranks = 1;
   int channel = 0;
+  const char* device_error = "";  // of its engine
 };
 
 const char* name_of(OperationKind kind);

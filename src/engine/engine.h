@@ -57,6 +57,8 @@ class Engine {
   virtual const std::string& name() const = 0;
   virtual int default_num_sms() const = 0;
   virtual bool checks_by_default() const = 0;
+  // What Status::code numbers, for messages that may outlive the engine.
+  virtual const char* device_error() const { return "error"; }
   virtual const WindowView& window() const = 0;
   virtual Lane& lane(int channel) = 0;
   virtual std::shared_ptr<LaneEvent> make_event() = 0;

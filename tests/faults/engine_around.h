@@ -15,6 +15,7 @@ class EngineAround : public engine::Engine {
   const std::string& name() const override { return inside_->name(); }
   int default_num_sms() const override { return inside_->default_num_sms(); }
   bool checks_by_default() const override { return inside_->checks_by_default(); }
+  const char* device_error() const override { return inside_->device_error(); }
   const engine::WindowView& window() const override { return inside_->window(); }
   engine::Lane& lane(int channel) override { return inside_->lane(channel); }
   std::shared_ptr<engine::LaneEvent> make_event() override { return inside_->make_event(); }
