@@ -2,7 +2,6 @@
 // handle is include/sluice/group.h.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>

@@ -1,7 +1,6 @@
 // One thread that watches the sockets of a process group for peers that hang up.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <mutex>
 
 namespace sluice::boot {

@@ -3,7 +3,6 @@
 #include <sluice/errors.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>

@@ -4,7 +4,6 @@
 #include <hwloc.h>
 #include <sluice/sluice.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "cli/bench_case.h"

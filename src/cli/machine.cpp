@@ -5,7 +5,6 @@
 #include <sys/utsname.h>
 
 #include <fstream>
-#include <memory>
 #include <thread>
 
 namespace sluice::cli {

@@ -1,7 +1,6 @@
 #include "core/config.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 

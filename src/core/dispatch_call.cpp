@@ -1,5 +1,4 @@
 // From the arguments of one dispatch to its blocks, its script and its result.
-#include <algorithm>
 #include <utility>
 
 #include <sluice/errors.h>

@@ -1,5 +1,4 @@
 #include <array>
-#include <cstring>
 
 #include "core/routing.h"
 #include "engine/cpu/kernels.h"

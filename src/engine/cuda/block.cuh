@@ -1,8 +1,6 @@
 // Small things that a warp or a block does together.
 #pragma once
 
-#include <cstring>
-
 #include "core/kernels.h"
 #include "core/routing.h"
 

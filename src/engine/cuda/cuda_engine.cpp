@@ -1,17 +1,13 @@
 #include "engine/cuda/cuda_engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <fmt/format.h>
-
-#include <sluice/errors.h>
 
 #include "core/slices.h"
 #include "engine/cuda/device_window.h"

@@ -1,7 +1,5 @@
 #include "engine/cuda/host_channel.h"
 
-#include <algorithm>
-
 namespace sluice::cuda {
 
 using core::Cause;
