@@ -1,6 +1,5 @@
 #include "engine/cpu/channel_flags.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/cpu/futex.h"
@@ -73,56 +72,24 @@ int ChannelFlags::first_missing(Stage stage) const {
   return -1;
 }
 
-Status ChannelFlags::missing_status(Stage stage, const Wait& wait, int peer, std::int64_t began) const {
-  Status status;
-  status.failed = 1;
-  status.by = rank_;
-  status.waiting_for = peer;
-  status.stage = stage;
-  status.kind = kind_;
-  status.operation = operation_;
-  status.awaited = operation_ - (wait.for_previous ? 1 : 0);
-  status.waited_ms = (now_ns() - began) / 1'000'000;
-  status.expected = ranks_ - 1;
-  for (int p = 0; p < ranks_; ++p) status.arrived += p != rank_ && arrived(p, stage);
-  return status;
+core::Patience ChannelFlags::patience(Stage stage, const Wait& wait, std::int64_t began) const {
+  core::Patience patience{.rank = rank_, .ranks = ranks_, .stage = stage, .kind = kind_, .began_ns = began};
+  patience.operation = operation_;
+  patience.awaited = operation_ - (wait.for_previous ? 1 : 0);
+  patience.deadline_ns = deadline_ns_.load(std::memory_order_relaxed);
+  patience.leave_at_ns = leave_at_ns_.load(std::memory_order_relaxed);
+  return patience;
 }
 
-// Whether the wait is over, one way or the other. `gone_` is read before the flag: a peer that signalled
-// and then left has arrived.
-bool ChannelFlags::settled(Stage stage, const Wait& wait, std::int64_t began) {
+// Whether the wait is over, one way or the other.
+bool ChannelFlags::settled(const core::Patience& wait) {
   if (own_failed_.load(std::memory_order_relaxed)) return true;
-  for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer == rank_) continue;
-    const bool gone = gone_[peer].load(std::memory_order_acquire);
-    const Status told = told_by(peer);
-    if (core::concerns(*this, told)) {
-      give_up(told);
-      return true;
-    }
-    if (arrived(peer, stage) || !gone) continue;
-    Status status = missing_status(stage, wait, peer, began);
-    status.cause = Cause::gone;
-    give_up(status);
-    return true;
-  }
-  if (first_missing(stage) < 0) return true;
-  const std::int64_t left = nanoseconds_left(began);
-  if (left != 0) return false;
-  Status status = missing_status(stage, wait, first_missing(stage), began);
-  if (status.waiting_for < 0) return true;  // it came at the last moment
-  status.cause = leave_at_ns_.load(std::memory_order_relaxed) != 0 ? Cause::leaving : Cause::deadline;
-  give_up(status);
-  return true;
-}
-
-std::int64_t ChannelFlags::nanoseconds_left(std::int64_t began) const {
-  const std::int64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
-  const std::int64_t leave_at = leave_at_ns_.load(std::memory_order_relaxed);
-  if (deadline == 0 && leave_at == 0) return -1;
-  std::int64_t end = deadline == 0 ? leave_at : began + deadline;
-  if (leave_at != 0) end = std::min(end, leave_at);
-  return std::max<std::int64_t>(end - now_ns(), 0);
+  const Status status = core::reason_to_give_up(wait, now_ns(), [&](int peer) {
+    return core::PeerSeen{gone_[peer].load(std::memory_order_acquire), told_by(peer),
+                          arrived(peer, wait.stage)};
+  });
+  if (status.failed) give_up(status);
+  return status.failed || first_missing(wait.stage) < 0;
 }
 
 bool ChannelFlags::arrived_soon(Stage stage, std::int64_t spin_ns) const {
@@ -138,12 +105,11 @@ bool ChannelFlags::arrived_soon(Stage stage, std::int64_t spin_ns) const {
 void ChannelFlags::await(Stage stage, const Wait& wait) {
   const std::int64_t began = now_ns();
   if (arrived_soon(stage, wait.spin_ns)) return;
-  while (!settled(stage, wait, began)) {
+  while (!settled(patience(stage, wait, began))) {
     mine().sleepers.store(1, std::memory_order_seq_cst);
     const std::uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);
-    if (!settled(stage, wait, began)) {
-      futex_wait(mine().doorbell, seen, nanoseconds_left(began), Shared::yes);
-    }
+    const core::Patience patient = patience(stage, wait, began);
+    if (!settled(patient)) futex_wait(mine().doorbell, seen, patient.left_ns(now_ns()), Shared::yes);
     mine().sleepers.store(0, std::memory_order_relaxed);
   }
 }

@@ -7,7 +7,7 @@
 
 #include <sluice/limits.h>
 
-#include "core/status.h"
+#include "core/patience.h"
 
 namespace sluice::cpu {
 
@@ -81,9 +81,8 @@ class ChannelFlags {
     return mine().flag[static_cast<int>(stage)][peer].load(std::memory_order_acquire) != 0;
   }
   int first_missing(core::Stage stage) const;
-  bool settled(core::Stage stage, const Wait& wait, std::int64_t began);
-  std::int64_t nanoseconds_left(std::int64_t began) const;
-  core::Status missing_status(core::Stage stage, const Wait& wait, int peer, std::int64_t began) const;
+  core::Patience patience(core::Stage stage, const Wait& wait, std::int64_t began) const;
+  bool settled(const core::Patience& wait);
 
   int rank_;
   int ranks_;

@@ -1,5 +1,7 @@
 #include "engine/cuda/host_channel.h"
 
+#include "core/patience.h"
+
 namespace sluice::cuda {
 
 using core::Cause;
@@ -35,26 +37,9 @@ bool HostChannel::arrived(Stage stage, int peer) const {
   return ((load(mine().flags[static_cast<int>(stage)][peer / 8]) >> (8 * (peer % 8))) & 1u) != 0;
 }
 
-Status HostChannel::told_by(int peer) const { return read(mine().told[peer]); }
-
 Status HostChannel::failure() const {
   const Status by_kernels = read(mine().failure);
   return by_kernels.failed ? by_kernels : read(mine().told[rank_]);
-}
-
-Status HostChannel::missing(Stage stage, int peer, std::int64_t now_ns) const {
-  Status status;
-  status.failed = 1;
-  status.by = rank_;
-  status.waiting_for = peer;
-  status.stage = stage;
-  status.kind = static_cast<OperationKind>((seen_progress_ >> 2) & 3u);
-  status.operation = static_cast<std::int64_t>(seen_progress_ >> 4);
-  status.awaited = status.operation;
-  status.waited_ms = (now_ns - seen_at_ns_) / 1'000'000;
-  status.expected = ranks_ - 1;
-  for (int p = 0; p < ranks_; ++p) status.arrived += p != rank_ && arrived(stage, p);
-  return status;
 }
 
 // A tail that resets a word may cross the release: it is made again until the lane has drained.
@@ -92,31 +77,18 @@ void HostChannel::watch(std::int64_t now_ns) {
     seen_at_ns_ = now_ns;
   }
   const auto at = static_cast<Phase>(now & 3u);
-  const auto operation_now = static_cast<std::int64_t>(now >> 4);
   if (at != Phase::awaits_open && at != Phase::awaits_close) return;
-  const Stage stage = at == Phase::awaits_open ? Stage::open : Stage::close;
-  int first_missing = -1;
-  for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer == rank_) continue;
-    const bool gone = gone_[peer].load(std::memory_order_acquire);
-    const Status told = told_by(peer);
-    if (told.failed && told.operation <= operation_now) return give_up(told);
-    if (arrived(stage, peer)) continue;
-    if (gone) {
-      Status status = missing(stage, peer, now_ns);
-      status.cause = Cause::gone;
-      return give_up(status);
-    }
-    if (first_missing < 0) first_missing = peer;
-  }
-  if (first_missing < 0) return;
-  const std::int64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
-  const std::int64_t leave_at = leave_at_ns_.load(std::memory_order_relaxed);
-  const bool leaving = leave_at != 0 && now_ns >= leave_at;
-  if (!leaving && (deadline == 0 || now_ns - seen_at_ns_ < deadline)) return;
-  Status status = missing(stage, first_missing, now_ns);
-  status.cause = leave_at != 0 ? Cause::leaving : Cause::deadline;
-  give_up(status);
+  core::Patience wait{.rank = rank_, .ranks = ranks_, .began_ns = seen_at_ns_};
+  wait.stage = at == Phase::awaits_open ? Stage::open : Stage::close;
+  wait.kind = static_cast<OperationKind>((now >> 2) & 3u);
+  wait.operation = wait.awaited = static_cast<std::int64_t>(now >> 4);
+  wait.deadline_ns = deadline_ns_.load(std::memory_order_relaxed);
+  wait.leave_at_ns = leave_at_ns_.load(std::memory_order_relaxed);
+  const Status status = core::reason_to_give_up(wait, now_ns, [&](int peer) {
+    return core::PeerSeen{gone_[peer].load(std::memory_order_acquire), read(mine().told[peer]),
+                          arrived(wait.stage, peer)};
+  });
+  if (status.failed) give_up(status);
 }
 
 }  // namespace sluice::cuda

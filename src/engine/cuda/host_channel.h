@@ -39,8 +39,6 @@ class HostChannel {
   SharedChannel& mine() const { return *channels_[static_cast<std::size_t>(rank_)]; }
   std::uint64_t progress() const;
   bool arrived(core::Stage stage, int peer) const;
-  core::Status told_by(int peer) const;
-  core::Status missing(core::Stage stage, int peer, std::int64_t now_ns) const;
   void give_up(const core::Status& status);
   void release_waits();
   static void write(SharedChannel& to, int from, const core::Status& status);
