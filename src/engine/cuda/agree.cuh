@@ -69,13 +69,8 @@ __device__ inline bool has_room(const core::Records& records, const core::Topolo
                                 const core::RouteTables& route, bool makes_route) {
   __shared__ unsigned long long need[limits::ranks_per_node];
   for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) {
-    std::int64_t rows = 0;
-    const int last = topology.first_expert[r + 1] - 1;
-    if (route.layout == Layout::packed) rows = route.packed_total[r];
-    if (route.layout == Layout::grouped && topology.local_experts(r) > 0) {
-      rows = route.expert_start[last] + core::align_up(route.expert_total[last], route.alignment);
-    }
-    need[r] = static_cast<unsigned long long>(rows);
+    std::int64_t expert = -1;
+    need[r] = route.layout == Layout::padded ? 0 : core::rows_needed(route, topology, r, &expert);
   }
   __syncthreads();
   if (route.layout == Layout::padded) {

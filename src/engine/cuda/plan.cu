@@ -1,7 +1,7 @@
 // plan: two kernels, count and place.
 #include <cuda_runtime.h>
 
-#include "core/routing.h"
+#include "core/plan.h"
 #include "engine/cuda/count.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/start.cuh"
@@ -22,10 +22,8 @@ struct CallerIds {
   __device__ std::int64_t raw(std::int64_t t, std::int32_t k) const {
     return static_cast<std::int64_t>(static_cast<const Id*>(args.ids)[t * args.route.topk + k]);
   }
-  // -1 for "no expert" and, unchecked, for anything out of range.
   __device__ std::int32_t legal(std::int64_t t, std::int32_t k) const {
-    const std::int64_t id = raw(t, k);
-    return id >= 0 && id < args.topology->experts ? static_cast<std::int32_t>(id) : -1;
+    return expert_of_id(raw(t, k), args.topology->experts);
   }
   __device__ bool stands_before(std::int64_t t, std::int32_t k, std::int64_t id) const {
     for (std::int32_t earlier = 0; earlier < k; ++earlier) {
