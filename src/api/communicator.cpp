@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <thread>
+
 #include <fmt/format.h>
 
 #include <sluice/errors.h>
@@ -10,6 +12,7 @@
 #include "api/engines.h"
 #include "api/environment.h"
 #include "core/communicator_state.h"
+#include "engine/leaving.h"
 
 namespace sluice {
 
@@ -68,7 +71,9 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
   auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), prepared.engine->make(spec, state));
   // A forked child has neither the threads nor the windows of its copy: it lets the copy be.
   state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid()](core::CommunicatorState* mine) {
-    if (getpid() == process) delete mine;
+    if (getpid() != process) return;
+    if (engine::LettingGo::here()) std::thread([mine] { delete mine; }).detach();
+    else delete mine;
   });
 }
 

@@ -48,15 +48,26 @@ struct Records {
   }
 };
 
+// Whether a record of `source` names its own window, or nothing. Peers of the same user write it: a broken one must
+// not take this rank along (contract F6).
+SLUICE_HD inline bool names_own_window(const ControlRecord& record, int source, std::int64_t window_bytes) {
+  for (const Place* place : {&record.rows, &record.scales, &record.ids, &record.weights, &record.values}) {
+    if (place->rank == -1) continue;
+    if (place->rank != source || place->offset > static_cast<std::uint64_t>(window_bytes)) return false;
+  }
+  return true;
+}
+
 // The lowest rank that refused, else the lowest that differs from rank 0; else `go`.
-SLUICE_HD inline void compare_records(const Records& records, int ranks, Verdict& verdict) {
+SLUICE_HD inline void compare_records(const Records& records, int ranks, std::int64_t window_bytes, Verdict& verdict) {
   verdict.outcome = Outcome::go;
   for (int r = 0; r < ranks; ++r) {
     const ControlRecord& record = records.of(r);
-    if (record.refusal == Refusal::none) continue;
+    const bool sound = names_own_window(record, r, window_bytes);
+    if (record.refusal == Refusal::none && sound) continue;
     verdict.outcome = Outcome::refused;
     verdict.rank = r;
-    verdict.refusal = record.refusal;
+    verdict.refusal = sound ? record.refusal : Refusal::record;
     verdict.fault = record.fault;
     for (int i = 0; i + 1 < reason_bytes; ++i) verdict.reason[i] = record.reason[i];
     return;
@@ -187,7 +198,7 @@ SLUICE_HD inline void agree(const AgreeArgs& args) {
   RouteTables route = args.route;
   Placement placement = args.placement;
   Verdict verdict;
-  compare_records(records, topology.ranks, verdict);
+  compare_records(records, topology.ranks, args.window_bytes, verdict);
   if (verdict.outcome == Outcome::go) {
     if (args.makes_route) fill_route(records, topology, route);
     if (!(args.makes_route && args.drop)) check_room(records, topology, route, args.makes_route, verdict);

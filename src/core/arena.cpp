@@ -24,6 +24,16 @@ Arena::Arena(std::int64_t bytes) : bytes_(bytes / unit * unit) {
   if (bytes_ > 0) gaps_.emplace(0, Gap{bytes_, {}});
 }
 
+void Arena::add(Events& events, const std::shared_ptr<engine::LaneEvent>& event) {
+  for (auto& other : events) {
+    const bool of_one_channel = event->order.channel >= 0 && other->order.channel == event->order.channel;
+    if (other != event && !of_one_channel) continue;
+    if (other->order.number < event->order.number) other = event;
+    return;
+  }
+  events.push_back(event);
+}
+
 void Arena::forget_happened(Events& events) {
   std::erase_if(events, [](const auto& event) { return event->state() == engine::LaneEvent::State::happened; });
 }
@@ -44,9 +54,7 @@ void Arena::settle(bool all) {
       first = second;
       continue;
     }
-    if (gap.after != second->second.after) {
-      gap.after.insert(gap.after.end(), second->second.after.begin(), second->second.after.end());
-    }
+    for (const auto& event : second->second.after) add(gap.after, event);
     gap.bytes += second->second.bytes;
     gaps_.erase(second);
   }

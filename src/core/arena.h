@@ -19,6 +19,8 @@ enum class Owner { result, route, input, temporary };
 class Arena {
  public:
   using Events = std::vector<std::shared_ptr<engine::LaneEvent>>;
+  // Keeps the last of each channel: a host that runs far ahead would else collect them.
+  static void add(Events& events, const std::shared_ptr<engine::LaneEvent>& event);
   static constexpr std::int64_t unit = 256;
 
   struct Block {

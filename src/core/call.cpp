@@ -45,6 +45,9 @@ void check_scales(const ArgumentCheck& check, const DispatchArgs& args, Dispatch
   call.scale_type = args.scales.dtype;
   call.scale_count = args.scales.shape[1];
   const std::int64_t size = size_of(call.scale_type);
+  for (const std::int64_t stride : {args.scales.strides[0], args.scales.strides[1]}) {
+    check.between("strides of scales", stride, -limits::elements, limits::elements);
+  }
   call.scale_row_stride = args.scales.strides[0] * size;
   call.scale_stride = args.scales.strides[1] * size;
   const std::int64_t bytes = call.scale_count * size;
@@ -62,7 +65,7 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
   const std::int64_t most = limits::arena_bytes / (experts * (call.row_bytes + limits::scale_bytes));
   check.between("capacity", args.capacity, 0, most);
   call.most = most_rows(config.options, config.topology, args.layout, call.topk, call.alignment, rank);
-  call.capacity = args.capacity;
+  if (args.capacity > 0) call.capacity = args.capacity;
   const auto& route = args.route.state();
   if (route) {
     if (args.capacity != 0 && args.capacity != route->capacity) {
@@ -77,15 +80,15 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
     check.type("output", args.output, {call.out_type});
     check.rows("output", args.output);
     const std::int64_t room = args.output.shape[padded ? 1 : 0];
-    if (call.capacity == 0) call.capacity = room;
+    if (call.capacity == open_capacity) call.capacity = room;
     if (room < call.capacity) {
       check.refuse(fmt::format("output has room for {} rows, but the capacity is {}", room, call.capacity));
     }
   }
   // Not by what the arena has left, unless too little is an error.
   const bool drops = args.on_overflow == OnOverflow::drop && !route;
-  if (call.capacity == 0 && (padded || drops || args.counts == Counts::bounded)) call.capacity = call.most;
-  check.between("capacity (from max_tokens, since none is given)", call.capacity, 0, most);
+  if (call.capacity == open_capacity && (padded || drops || args.counts == Counts::bounded)) call.capacity = call.most;
+  check.between("capacity (from max_tokens, since none is given)", call.capacity, open_capacity, most);
 }
 
 void check_statistics(const ArgumentCheck& check, const TensorView& expert_load, const TensorView& waited,

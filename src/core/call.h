@@ -16,6 +16,9 @@ namespace sluice::core {
 
 enum class Routing { ids, rank_mask, route };
 
+// Of a dispatch whose rows may take what the arena has left: exact, without a capacity.
+inline constexpr std::int64_t open_capacity = -1;
+
 struct DispatchCall {
   Routing routing = Routing::ids;
   std::int64_t tokens = 0;         // T
@@ -28,7 +31,7 @@ struct DispatchCall {
   DataType scale_type = DataType::fp32;
   std::int64_t scale_row_stride = 0, scale_stride = 0;  // of the caller's scales, bytes
   std::int64_t alignment = 1;
-  std::int64_t capacity = 0;       // 0: not fixed (exact, from the arena)
+  std::int64_t capacity = open_capacity;
   std::int64_t most = 0;           // upper bound of `capacity`
   bool checks = false;
   bool weights = false;

@@ -144,8 +144,8 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* st
   common.num_sms = args.num_sms;
   common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
   common.report = engine_->make_report();
-  parts.ready = engine_->make_event();
-  parts.inputs_free = engine_->make_event();
+  parts.ready = next_event(args.channel);
+  parts.inputs_free = next_event(args.channel);
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
   if (caller) common.data.push_back({caller, false});
   if (route.channel != args.channel) common.first.push_back({route.made, true});

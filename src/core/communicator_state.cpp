@@ -24,7 +24,10 @@ void EventState::throw_untold_fault() const {
 }
 
 void depend_on(Common& common, const HeldBlock& block) {
-  for (const auto& event : block.after()) common.first.push_back({event, true});
+  for (const auto& event : block.after()) {
+    const bool there = std::any_of(common.first.begin(), common.first.end(), [&](const Depend& other) { return other.event == event; });
+    if (!there) common.first.push_back({event, true});
+  }
 }
 
 class CommunicatorState::Admission {
@@ -88,10 +91,17 @@ AgreeArgs CommunicatorState::agree_args(OperationKind kind, int channel, const s
   agree.topology = window.topology;
   agree.addresses = window.addresses;
   agree.page = window.page;
+  agree.window_bytes = window.arena_offset + window.arena_bytes;
   agree.channel = channel;
   agree.kind = kind;
   agree.report = report.get();
   return agree;
+}
+
+std::shared_ptr<engine::LaneEvent> CommunicatorState::next_event(int channel) {
+  auto event = engine_->make_event();
+  event->order = {channel, ++channels_[static_cast<std::size_t>(channel)]->events};
+  return event;
 }
 
 void CommunicatorState::throw_earlier_fault(int channel) {
@@ -122,7 +132,8 @@ void CommunicatorState::refuse(OperationKind kind, int channel, const Error& err
   record.refusal = Refusal::call;
   std::string reason = error.what();
   if (dynamic_cast<const CapacityError*>(&error)) reason = where(kind) + ": " + reason;
-  std::memcpy(record.reason, reason.data(), std::min(reason.size(), std::size_t{reason_bytes - 1}));
+  if (reason.size() >= reason_bytes) reason = reason.substr(0, reason_bytes - 4) + "...";
+  std::memcpy(record.reason, reason.data(), reason.size());
   parts.agree = agree_args(kind, channel, report);
   engine_->lane(channel).submit(refusal_script(std::move(parts)));
   log(LogLevel::info, reason);
@@ -167,6 +178,7 @@ TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes
   if (row_bytes % limits::row_bytes_multiple != 0) {
     check.refuse(fmt::format("row_bytes = {} is not a multiple of {}", row_bytes, limits::row_bytes_multiple));
   }
+  check.choice("dtype", dtype, DataType::int64);
   std::shared_ptr<HeldBlock> block;
   try {
     block = memory_->allocate(rows * row_bytes, Owner::input, Arena::End::low);

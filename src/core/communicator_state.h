@@ -55,6 +55,7 @@ class CommunicatorState {
   struct Channel {
     std::atomic<bool> busy{false};
     std::int64_t calls = 0;
+    std::int64_t events = 0;
     // Bounded dispatches whose ids are checked while they run: nobody has to wait for them.
     std::vector<std::shared_ptr<EventState>> checking;
   };
@@ -82,6 +83,8 @@ class CommunicatorState {
   DispatchParts dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
   DispatchResult dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
   void learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks, DispatchResult& result);
+  // The next event of this channel.
+  std::shared_ptr<engine::LaneEvent> next_event(int channel);
   void use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event, Common& common);
 
   Config config_;

@@ -98,7 +98,8 @@ std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& 
   terms.push_back({"dispatch results: rows", 2 * c * rows * row_bytes});
   terms.push_back({"dispatch results: scales", 2 * c * (rows + 16) * groups * 4});
   terms.push_back({"dispatch results: ids, weights, counts", 2 * c * small_output_bytes(o, t, rows, local)});
-  terms.push_back({"combine: inputs or local sums", c * packed * row_bytes});
+  // Local sums are FP32 with single_rounding.
+  terms.push_back({"combine: inputs or local sums", c * packed * (o.layout == Layout::packed ? row_bytes : std::max<std::int64_t>(row_bytes, 4 * o.hidden))});
   terms.push_back({"combine: results", c * o.max_tokens * row_bytes});
   terms.push_back({"combine: weights and values", c * packed * 4 * (o.topk + 1)});
   terms.push_back({"routes", 4 * c * route.bytes()});

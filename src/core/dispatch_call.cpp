@@ -78,10 +78,10 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   const std::int64_t local = topology.local_experts(topology.rank);
   const std::int64_t per_row = args.layout == Layout::padded ? local : 1;
   const std::int64_t scale_size = size_of(call.scale_type);
-  const bool takes_gap = call.capacity == 0 && args.counts == Counts::exact && call.makes_route();
+  const bool takes_gap = call.capacity == open_capacity;
   const std::int64_t most = takes_gap ? call.most : call.capacity;
   b.report = engine_->make_report();
-  b.ready = engine_->make_event();
+  b.ready = next_event(args.channel);
   const std::int64_t packed_limit = args.layout == Layout::packed ? most : topology.ranks * config_.options.max_tokens;
   b.route = call.makes_route() ? make_route(args, call, number, packed_limit) : args.route.state();
   Slices measure;

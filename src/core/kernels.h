@@ -70,6 +70,7 @@ struct AgreeArgs {
   std::int32_t channel = 0;
   RouteTables route;
   Placement placement;
+  std::int64_t window_bytes = 0;
   bool makes_route = false;
   bool drop = false;          // OnOverflow::drop
   OperationKind kind = OperationKind::none;

@@ -54,7 +54,7 @@ class Never final : public engine::LaneEvent {
 HeldBlock::~HeldBlock() {
   for (void* const stream : streams_) {
     try {
-      uses_.push_back(memory_->window_.event_on(stream));
+      Arena::add(uses_, memory_->window_.event_on(stream));
     } catch (const Error&) {
       uses_.push_back(std::make_shared<Never>());  // a stream that is gone says nothing any more
     }
@@ -62,14 +62,14 @@ HeldBlock::~HeldBlock() {
   const std::lock_guard lock(memory_->mutex_);
   memory_->held_.erase(block_.offset);
   // Memory that was never used still waits for what it waited for before.
-  uses_.insert(uses_.end(), block_.after.begin(), block_.after.end());
+  for (const auto& event : block_.after) Arena::add(uses_, event);
   memory_->arena_.free(block_, std::move(uses_));
 }
 
-void HeldBlock::used_until(std::shared_ptr<engine::LaneEvent> event) {
+void HeldBlock::used_until(const std::shared_ptr<engine::LaneEvent>& event) {
   const std::lock_guard lock(memory_->mutex_);
   std::erase_if(uses_, [](const auto& use) { return use->state() == engine::LaneEvent::State::happened; });
-  uses_.push_back(std::move(event));
+  Arena::add(uses_, event);
 }
 
 void HeldBlock::used_on(void* stream) {

@@ -56,7 +56,7 @@ class HeldBlock {
   bool lies_in(const Memory& memory) const { return memory_.get() == &memory; }
   // To wait for before the memory is touched.
   const Arena::Events& after() const { return block_.after; }
-  void used_until(std::shared_ptr<engine::LaneEvent> event);
+  void used_until(const std::shared_ptr<engine::LaneEvent>& event);
   // What this native queue holds when the block is dropped has passed before it is reused.
   void used_on(void* stream);
   // Gives the rest back; peers may write there until `event`.

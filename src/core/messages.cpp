@@ -44,6 +44,7 @@ std::string where(const Context& c) {
 std::string refusal(const Verdict& verdict) {
   const std::string who = fmt::format("rank {}", verdict.rank);
   if (verdict.refusal == Refusal::id) return fmt::format("{} refused: {}", who, sentence(verdict.fault));
+  if (verdict.refusal == Refusal::record) return fmt::format("{} published places outside of its window; its memory is damaged", who);
   if (verdict.refusal == Refusal::route) return "the dispatch that made the route did not complete";
   std::string reason = verdict.reason;  // ends: compare_records leaves the last byte 0
   for (char& c : reason) c = c < ' ' || c > '~' ? '?' : c;

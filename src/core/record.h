@@ -35,8 +35,9 @@ struct IdFault {
   std::int64_t experts = 0;  // ids are below
 };
 
-// call: an illegal call, with `reason`; id: with `fault`; route: the dispatch that made it did not complete.
-enum class Refusal : std::uint32_t { none, call, id, route };
+// call: an illegal call, with `reason`; id: with `fault`; route: the dispatch that made it did not complete;
+// record: what it published names memory outside of its window.
+enum class Refusal : std::uint32_t { none, call, id, route, record };
 
 inline constexpr int reason_bytes = 240;
 

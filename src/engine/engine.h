@@ -23,6 +23,13 @@ class LaneEvent {
   virtual State state() const = 0;
   // Blocks the host; false when it has not happened within `timeout` (negative: without end).
   virtual bool wait(std::chrono::milliseconds timeout) const = 0;
+  // Where it stands, for core: of two events of one channel of a communicator, the one with the higher number
+  // happens later, and fails if the other has failed.
+  struct Order {
+    int channel = -1;  // none
+    std::int64_t number = 0;
+  };
+  Order order;
   // What is given to this native queue of the device from now on runs after the event.
   virtual void stream_wait(void*) const { wait(std::chrono::milliseconds(-1)); }
 };

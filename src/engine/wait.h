@@ -14,10 +14,6 @@ inline std::int64_t now_ns() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-// A destroyed communicator ends its waits by then: a process with a dead or idle peer must be gone
-// within five seconds (contract F4).
-inline constexpr std::int64_t leave_after_ns = 3'000'000'000;
-
 // Tells the processor that this is a spin.
 inline void relax() {
 #if defined(__x86_64__)

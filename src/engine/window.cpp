@@ -99,8 +99,12 @@ void Windows::connect(boot::GroupState& group) {
     if (r == rank_) continue;
     const int fd = descriptors[static_cast<std::size_t>(r)].get();
     struct stat info {};
-    const bool sealed = (fcntl(fd, F_GET_SEALS) & fixed_size) == fixed_size;
-    if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_) || !sealed) {
+    const int seals = fcntl(fd, F_GET_SEALS);  // -1: it can have none
+    const bool sealed = seals >= 0 && (seals & fixed_size) == fixed_size;
+    if (!sealed) {
+      throw PeerError(fmt::format("communicator on rank {}: the window of rank {} is memory whose size can change", rank_, r), rank_);
+    }
+    if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_)) {
       throw PeerError(fmt::format("communicator on rank {}: the window of rank {} has {} bytes, but {} are expected",
                                   rank_, r, info.st_size, bytes_), rank_);
     }

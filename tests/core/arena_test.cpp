@@ -71,6 +71,26 @@ TEST(arena, neighbours_with_pending_events_join_when_nothing_else_is_left) {
   EXPECT_EQ(arena.allocate(4 * Arena::unit, Owner::input).after.size(), 2u);
 }
 
+TEST(arena, of_the_events_of_one_channel_only_the_last_is_kept) {
+  Arena arena(4 * Arena::unit);
+  const auto event = [](int channel, std::int64_t number) {
+    auto made = std::make_shared<FakeEvent>();
+    made->order = {channel, number};
+    return made;
+  };
+  const auto early = event(0, 1), late = event(0, 2), other = event(1, 1), none = event(-1, 0);
+  Arena::Events events;
+  for (const auto& next : {late, early, other, none, other, none}) Arena::add(events, next);
+  EXPECT_EQ(events, (Arena::Events{late, other, none}));
+  std::vector<Arena::Block> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(1, Owner::result));
+  arena.free(blocks[0], {early});
+  arena.free(blocks[1], {late});
+  arena.free(blocks[2], {other});
+  arena.free(blocks[3], {early});
+  EXPECT_EQ(arena.allocate(4 * Arena::unit, Owner::result).after, (Arena::Events{late, other}));
+}
+
 TEST(arena, memory_of_a_failed_operation_is_never_handed_out_again) {
   Arena arena(4 * Arena::unit);
   const auto event = std::make_shared<FakeEvent>();

@@ -14,6 +14,7 @@
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/lane.h"
 #include "engine/cpu/worker_team.h"
+#include "engine/leaving.h"
 #include "engine/wait.h"
 #include "engine/window.h"
 
@@ -56,7 +57,8 @@ class CpuEngine final : public engine::Engine {
   }
 
   ~CpuEngine() override {
-    for (const auto& lane : lanes_) lane->flags().leave_at(engine::now_ns() + engine::leave_after_ns);
+    const engine::Leaving leaving;
+    for (const auto& lane : lanes_) lane->flags().leave_at(leaving.deadline_ns());
     drain();
     watch_.reset();
   }

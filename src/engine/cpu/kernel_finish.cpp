@@ -2,6 +2,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/numbers.h"
 #include "core/routing.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/rows.h"
@@ -87,7 +88,10 @@ class Finish {
     for (std::int64_t n = 0; n < packed_; ++n) {
       for (int k = 0; k < route_.topk; ++k) {
         const std::int64_t row = row_here(route_, n, k);
-        if (row >= 0) args_.outputs.weights[row] += args_.arrived_weights[n * route_.topk + k];
+        if (row < 0) continue;
+        float& weight = args_.outputs.weights[row];
+        const float arrived = args_.arrived_weights[n * route_.topk + k];
+        weight = route_.row_of[n * route_.topk + k] >= 0 ? arrived : numbers::sum(weight, arrived);  // one alone keeps its bits
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "engine/cpu/float_defaults.h"
 #include "engine/cpu/futex.h"
+#include "engine/leaving.h"
 #include "engine/wait.h"
 
 namespace sluice::cpu {
@@ -19,7 +20,8 @@ namespace {
 // so long. Measured with T = 1: docs/performance.md.
 constexpr std::int64_t brief_bytes = 64 * 1024;
 constexpr std::int64_t brief_wait_ns = 10'000;
-// How often a lane that waits for another lane's event looks whether the communicator is being destroyed.
+// How often a lane that waits for another lane's event looks whether a peer gave up, or the communicator is being
+// destroyed.
 constexpr std::chrono::milliseconds look_again{100};
 }  // namespace
 
@@ -147,8 +149,11 @@ bool CpuLane::next_step(Patience patience) {
     }
     return true;
   }
-  script->keep.clear();
-  script->steps.clear();
+  {
+    const engine::LettingGo letting_go;
+    script->keep.clear();
+    script->steps.clear();
+  }
   std::unique_ptr<core::Script> done;
   {
     const std::lock_guard lock(queue_mutex_);
@@ -177,7 +182,8 @@ void CpuLane::run(const core::Run& step, Report& report) {
 
 void CpuLane::depend(const core::Depend& step) {
   while (!step.event->wait(look_again)) {
-    if (parts_.flags->leave_now()) return;
+    // The peers may have given up meanwhile.
+    if (parts_.flags->leave_now() || !core::may_proceed(*parts_.flags)) return;
   }
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;
   Status status;

@@ -11,8 +11,9 @@ namespace sluice::cuda {
 
 inline constexpr int agree_threads = 512;
 
-__device__ inline bool records_match(const core::Records& records, int ranks) {
+__device__ inline bool records_match(const core::Records& records, int ranks, std::int64_t window_bytes) {
   bool odd = false;
+  for (int r = threadIdx.x; r < ranks; r += blockDim.x) odd |= !core::names_own_window(records.of(r), r, window_bytes);
   for (int i = threadIdx.x; i < ranks * core::field_count; i += blockDim.x) {
     const int r = i / core::field_count, f = i % core::field_count;
     odd |= records.of(r).refusal != core::Refusal::none ||
@@ -127,10 +128,10 @@ __device__ inline void agree_together(const core::AgreeArgs& args, DeviceChannel
   core::Placement placement = args.placement;
   __shared__ Raw<core::Verdict> shared_verdict;
   core::Verdict& verdict = shared_verdict.get();
-  bool goes = records_match(records, topology.ranks);
+  bool goes = records_match(records, topology.ranks, args.window_bytes);
   if (threadIdx.x == 0) {
     verdict = {};
-    if (!goes) core::compare_records(records, topology.ranks, verdict);
+    if (!goes) core::compare_records(records, topology.ranks, args.window_bytes, verdict);
   }
   if (goes) {
     if (args.makes_route) fill_route_together(records, topology, route);

@@ -17,6 +17,7 @@
 #include "engine/cuda/launch.h"
 #include "engine/cuda/reports.h"
 #include "engine/cuda/streams.h"
+#include "engine/leaving.h"
 #include "engine/wait.h"
 
 namespace sluice::cuda {
@@ -103,7 +104,8 @@ class CudaEngine final : public engine::Engine {
 
   ~CudaEngine() override {
     const CurrentDevice current(device_);
-    for (const auto& lane : lanes_) lane->host().leave_at(engine::now_ns() + engine::leave_after_ns);
+    const engine::Leaving leaving;
+    for (const auto& lane : lanes_) lane->host().leave_at(leaving.deadline_ns());
     drain();
     stop_ = true;
     watchdog_.join();

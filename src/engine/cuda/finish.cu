@@ -143,8 +143,8 @@ struct LandedWork {
   // A token that names an expert twice has one row there; its weights are added in slot order.
   __device__ float weight_of(std::int64_t n, std::int32_t k) const {
     const std::int32_t* const ids = args.route.local_ids + n * args.route.topk;
-    float sum = 0.0f;
-    for (std::int32_t other = k; other < args.route.topk; ++other) {
+    float sum = args.arrived_weights[n * args.route.topk + k];  // one alone keeps its bits
+    for (std::int32_t other = k + 1; other < args.route.topk; ++other) {
       if (ids[other] == ids[k]) sum = __fadd_rn(sum, args.arrived_weights[n * args.route.topk + other]);
     }
     return sum;
