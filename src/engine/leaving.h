@@ -3,45 +3,32 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 
 #include "engine/wait.h"
 
 namespace sluice::engine {
 
-// While it lives, a communicator of this process leaves. Its waits end at deadline_ns(): a process with a dead or
+// While it lives, this thread destroys a communicator, whose waits end at deadline_ns(): a process with a dead or
 // idle peer must be gone within five seconds (contract F4), however many communicators it destroys one after
-// another, so those that follow at once share the time of the first.
+// another, so what one of them has waited is taken from those that follow at once.
 class Leaving {
  public:
-  Leaving() {
-    const std::lock_guard lock(process().mutex);
-    const std::int64_t now = now_ns();
-    if (process().leaving++ == 0 && now - process().ended_ns > pause_ns) process().began_ns = now;
-    deadline_ns_ = std::max(process().began_ns + together_ns, now + alone_ns);
+  Leaving() : began_ns_(now_ns()) {
+    if (began_ns_ - ended_ns_ > pause_ns) waited_ns_ = 0;
   }
   ~Leaving() {
-    const std::lock_guard lock(process().mutex);
-    --process().leaving;
-    process().ended_ns = now_ns();
+    ended_ns_ = now_ns();
+    if (ended_ns_ - began_ns_ > brief_ns) waited_ns_ += ended_ns_ - began_ns_;
   }
   Leaving(const Leaving&) = delete;
   Leaving& operator=(const Leaving&) = delete;
 
-  std::int64_t deadline_ns() const { return deadline_ns_; }
+  std::int64_t deadline_ns() const { return began_ns_ + std::max(together_ns - waited_ns_, brief_ns); }
 
  private:
-  static constexpr std::int64_t together_ns = 3'000'000'000, alone_ns = 100'000'000, pause_ns = 100'000'000;
-  struct Process {
-    std::mutex mutex;
-    int leaving = 0;
-    std::int64_t began_ns = 0, ended_ns = 0;
-  };
-  static Process& process() {
-    static Process& once = *new Process;
-    return once;
-  }
-  std::int64_t deadline_ns_ = 0;
+  static constexpr std::int64_t together_ns = 3'000'000'000, brief_ns = 100'000'000, pause_ns = 1'000'000'000;
+  static inline thread_local std::int64_t waited_ns_ = 0, ended_ns_ = 0;
+  std::int64_t began_ns_;
 };
 
 // While it lives, a lane lets go in this thread of what a script kept alive. If that owned the communicator,
