@@ -158,6 +158,7 @@ struct Module {
 };
 
 PROMISE(C7, the_owner_of_a_view_may_own_the_communicator, {{2}}) {
+  if (on_cuda()) GTEST_SKIP() << "on CUDA what an operation kept is let go by the next call of its channel";
   Recipe recipe = small(at, 44);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
@@ -176,8 +177,8 @@ PROMISE(C7, the_owner_of_a_view_may_own_the_communicator, {{2}}) {
       module.reset();
       comm.dispatch(args);
     }
-    for (int i = 0; i < 400 && !on_cuda() && !gone->load(); ++i) sleep_ms(10.0 * slower());
-    EXPECT_TRUE(on_cuda() || gone->load()) << "the communicator waits for itself";
+    for (int i = 0; i < 400 && !gone->load(); ++i) sleep_ms(10.0 * slower());
+    EXPECT_TRUE(gone->load()) << "the communicator waits for itself";
     self.group.barrier();
   });
 }
