@@ -98,6 +98,24 @@ TEST(bench, bytes_are_rows_only) {
   EXPECT_EQ(lines[1]["bytes_recv_max"], 20 * 128);
 }
 
+TEST(bench, a_file_may_have_more_columns_than_experts) {
+  const TemporaryFolder folder;
+  write_file(folder.file("half.csv"), "0,0,-1,1,0\n1,0,-1,1,0\n");
+  write_file(folder.file("none.csv"), "0,-1,-1,0,0\n");
+  for (const char* layout : {"packed", "grouped", "padded"}) {
+    const auto half = bench({"--tokens", "6", "--hidden", "64", "--launch", "threads", "--layout", layout,
+                             "--routing", folder.file("half.csv")});
+    ASSERT_EQ(half.size(), 2u) << layout;
+    EXPECT_EQ(half[0]["experts"], 1);
+    EXPECT_EQ(half[0]["topk"], 2);
+    EXPECT_EQ(half[0]["bytes_recv_max"], 12 * 128);
+    const auto none = bench({"--tokens", "6", "--hidden", "64", "--launch", "threads", "--layout", layout,
+                             "--routing", folder.file("none.csv")});
+    ASSERT_EQ(none.size(), 2u) << layout;
+    EXPECT_EQ(none[0]["bytes_recv_max"], 0);
+  }
+}
+
 TEST(bench, table_for_people) {
   const Ran ran =
       run_program({"bench", "--tokens", "8", "--hidden", "64", "--iters", "3", "--launch", "threads"});

@@ -94,6 +94,21 @@ TEST(demo, a_routing_file_is_shared_out_once) {
   EXPECT_EQ(run_program({"demo", "--routing", folder.file("m.csv.gz"), "--topk", "3"}).code, 2);
 }
 
+TEST(demo, a_file_may_have_more_columns_than_experts) {
+  const TemporaryFolder folder;
+  write_file(folder.file("half.csv"), "0,0,-1,1,0\n1,0,-1,1,0\n");
+  write_file(folder.file("none.csv"), "0,-1,-1,0,0\n1,-1,-1,0,0\n2,-1,-1,0,0\n");
+  for (const char* ranks : {"1", "2", "3"}) {
+    const json half = demo({"--ranks", ranks, "--routing", folder.file("half.csv")});
+    expect_consistent(half, std::stoi(ranks), 2);
+    EXPECT_EQ(half["experts"], 1);
+    EXPECT_EQ(half["topk"], 2);
+    const json none = demo({"--ranks", ranks, "--routing", folder.file("none.csv")});
+    expect_consistent(none, std::stoi(ranks), 0);
+    EXPECT_EQ(none["experts"], 1);
+  }
+}
+
 // The recorded decisions lie beside the project where it is developed; elsewhere there is nothing to test.
 TEST(demo, recorded_decisions_arrive_as_their_readme_counts_them) {
   const std::string folder = std::string(SLUICE_TEST_DIR) + "/../../shared/data";
