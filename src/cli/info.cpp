@@ -4,6 +4,7 @@
 #include <hwloc.h>
 #include <sluice/sluice.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cli/bench_case.h"
@@ -103,8 +104,15 @@ Json info_record() {
   return record;
 }
 
+// A variable may hold anything: what could steer a terminal is shown as '?', as in the library's errors.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return text;
+}
+
 std::string text_of(const Json& value) {
-  return value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_null() ? "-" : value.is_string() ? printable(value.get<std::string>()) : value.dump();
 }
 
 void print_info(const Json& record) {

@@ -164,6 +164,13 @@ TEST(info, has_every_field) {
   EXPECT_EQ(run_program({"info"}).code, 0);
 }
 
+TEST(info, a_variable_cannot_steer_the_terminal) {
+  const Ran ran = run_program({"info"}, {.environment = {{"RANK", "\x1b[31mX\x7f\n"}}});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, ::testing::HasSubstr("RANK = ?[31mX?? (default"));
+  EXPECT_EQ(ran.out.find('\x1b'), std::string::npos);
+}
+
 TEST(info, names_every_variable_once) {
   const auto lines = run_program({"info", "--json"}).lines();
   ASSERT_EQ(lines.size(), 1u);
