@@ -88,7 +88,7 @@ Command add_routing(CLI::App& program) {
       ->check(CLI::Range(1, limits::experts));
   app->add_option("--topk", flags->topk, "Experts per token [the model's, else 8]")
       ->check(CLI::Range(1, limits::topk));
-  app->add_option("--seed", flags->seed, "Same seed, same file")->capture_default_str();
+  add_seed(*app, flags->seed, "Same seed, same file");
   app->add_option("-o,--output", flags->output, "File to write: .csv, .csv.gz, or - for standard output")
       ->required();
   app->add_flag("--json", flags->json, "One JSON object about the file on standard output");

@@ -82,11 +82,20 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
   app.add_option("--engine", flags.engine, "Engine; none = cpu")
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("cpu|cuda");
-  app.add_option("--seed", flags.seed, "Seed of everything that is random")->capture_default_str();
+  add_seed(app, flags.seed, "Seed of everything that is random");
   app.add_flag("--json", flags.json, "One JSON object per line on standard output, nothing else");
   app.add_option("--deadline-ms", flags.deadline_ms, "How long to wait for a peer; 0 = without end")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
+}
+
+void add_seed(CLI::App& app, std::uint64_t& seed, const std::string& help) {
+  // The conversion would make -5 a large number.
+  const auto unsigned_only = [](const std::string& text) {
+    return text.find('-') == std::string::npos ? std::string()
+                                               : text + " is not a whole number from 0 to 2^64 - 1";
+  };
+  app.add_option("--seed", seed, help)->check(unsigned_only)->capture_default_str();
 }
 
 std::string nearest(const std::string& text, const std::vector<std::string>& names) {

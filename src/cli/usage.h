@@ -13,6 +13,9 @@ namespace sluice::cli {
 // --ranks --launch --engine --seed --json --deadline-ms. `flags` holds the defaults.
 void add_common_flags(CLI::App& app, CommonFlags& flags);
 
+// --seed.
+void add_seed(CLI::App& app, std::uint64_t& seed, const std::string& help);
+
 // A command: adds itself to the program; `run` is called when it was chosen and returns the exit code.
 struct Command {
   CLI::App* app = nullptr;

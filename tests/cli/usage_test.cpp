@@ -57,6 +57,8 @@ TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
       {{"demo", "--launch", "thread"}, "threads"},
       {{"bench", "--tokens", "x"}, "--tokens"},
       {{"bench", "--tokens", "-3"}, "--tokens"},
+      {{"bench", "--seed", "-5"}, "--seed"},
+      {{"routing", "--like", "uniform", "--seed=-5", "-o", "/tmp/never"}, "--seed"},
       {{"bench", "--layout", "pakced"}, "packed"},
       {{"bench", "--late", "5"}, "--late"},
       {{"bench", "--overlap"}, "--overlap"},
