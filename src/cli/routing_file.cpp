@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -62,8 +63,11 @@ std::int64_t parse_integer(std::string_view field, const Place& place, const cha
 float parse_weight(std::string_view field, const Place& place) {
   double value = 0;
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  const bool number = error != std::errc::invalid_argument && end == field.data() + field.size();
+  // from_chars does not say whether it is too small, and so 0, or too large.
+  if (error == std::errc::result_out_of_range) value = std::strtod(std::string(field).c_str(), nullptr);
   const auto weight = static_cast<float>(value);
-  if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(weight)) {
+  if (!number || !std::isfinite(weight)) {
     place.fail(fmt::format("weight \"{}\" is not a finite number", shown(field)));
   }
   return weight;

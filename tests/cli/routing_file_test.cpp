@@ -39,6 +39,15 @@ TEST(routing_file, takes_crlf_a_missing_last_line_end_and_no_expert) {
   EXPECT_THAT(d.ids, ElementsAre(5, -1));
 }
 
+TEST(routing_file, a_weight_too_small_for_its_type_is_0) {
+  const std::string tiny = "0." + std::string(400, '0') + "1";
+  const Decisions d = parse_routing("0,1,2,3,1e-400,-1e-400," + tiny + "\n1,1,2,3,1e-60,1e-45,5e-324\n", "f");
+  EXPECT_THAT(d.weights, ElementsAre(0.0F, 0.0F, 0.0F, 0.0F, 1e-45F, 0.0F));
+  for (const std::string huge : {"1e400", "-1e400", "1e39"})
+    EXPECT_THAT(error_of("0,1," + huge + "\n"), HasSubstr("weight \"" + huge + "\" is not a finite number"));
+  EXPECT_THAT(error_of("0,1,1e-400x\n"), HasSubstr("is not a finite number"));
+}
+
 TEST(routing_file, names_the_line_of_every_error) {
   const std::string head = kHeader;
   EXPECT_THAT(error_of(head + "0,1,2,0.5,0.5\n1,1,x,0.5,0.5\n"), HasSubstr("f.csv, line 3: expert \"x\""));
