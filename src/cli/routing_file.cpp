@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
 
 namespace sluice::cli {
@@ -22,6 +23,13 @@ struct GzClose {
   void operator()(gzFile_s* file) const { gzclose(file); }
 };
 using GzHandle = std::unique_ptr<gzFile_s, GzClose>;
+struct FileClose {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using FileHandle = std::unique_ptr<std::FILE, FileClose>;
+struct InflateEnd {
+  void operator()(z_stream* stream) const { inflateEnd(stream); }
+};
 
 // Where a parser stands, for its messages.
 struct Place {
@@ -111,30 +119,56 @@ void parse_token(const std::vector<std::string_view>& fields, Decisions& out, co
   for (int j = 0; j < out.topk; ++j) out.weights.push_back(parse_weight(fields[1 + out.topk + j], place));
 }
 
-// The whole file, unpacked. zlib passes a file through that is not compressed.
+[[noreturn]] void fail_read(const std::string& path, const std::string& why) {
+  throw FileError(fmt::format("{}: cannot be read: {}", path, why));
+}
+
+void append(std::string& text, const char* part, std::size_t bytes, const std::string& path) {
+  if (text.size() + bytes > kRoutingFileBytes)
+    throw FileError(fmt::format("{}: more than {} bytes of text", path, kRoutingFileBytes));
+  text.append(part, bytes);
+}
+
+// The bytes as they lie there.
 std::string read_all(const std::string& path) {
-  const GzHandle file(gzopen(path.c_str(), "rb"));
+  const FileHandle file(std::fopen(path.c_str(), "rbe"));
   if (!file) throw FileError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  std::string bytes;
+  std::vector<char> part(std::size_t{1} << 16);
+  while (const std::size_t got = std::fread(part.data(), 1, part.size(), file.get()))
+    append(bytes, part.data(), got, path);
+  if (std::ferror(file.get()) != 0) fail_read(path, std::strerror(errno));
+  return bytes;
+}
+
+bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
+
+// One gzip stream behind another, to the last byte: gzread would pass over what is none.
+std::string unpack(const std::string& packed, const std::string& path) {
+  z_stream stream{};
+  if (inflateInit2(&stream, 15 + 16) != Z_OK) throw std::bad_alloc();
+  const std::unique_ptr<z_stream, InflateEnd> end(&stream);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
+  stream.avail_in = static_cast<uInt>(packed.size());
   std::string text;
   std::vector<char> part(std::size_t{1} << 16);
   for (;;) {
-    const int got = gzread(file.get(), part.data(), static_cast<unsigned>(part.size()));
-    if (got < 0) {
-      int code = 0;
-      const char* why = gzerror(file.get(), &code);
-      throw FileError(
-          fmt::format("{}: cannot be read: {}", path, code == Z_ERRNO ? std::strerror(errno) : why));
+    stream.next_out = reinterpret_cast<Bytef*>(part.data());
+    stream.avail_out = static_cast<uInt>(part.size());
+    const int code = inflate(&stream, Z_NO_FLUSH);
+    append(text, part.data(), part.size() - stream.avail_out, path);
+    if (code == Z_STREAM_END) {
+      if (stream.avail_in == 0) return text;
+      const std::size_t at = packed.size() - stream.avail_in;
+      if (!is_gzip(std::string_view(packed).substr(at)))
+        fail_read(path, fmt::format("its gzip data end at byte {} of {}, other bytes follow", at, packed.size()));
+      inflateReset(&stream);
+    } else if (code == Z_BUF_ERROR) {
+      fail_read(path, "its gzip data are cut off");
+    } else if (code != Z_OK) {
+      fail_read(path, stream.msg != nullptr ? stream.msg : "its gzip data are damaged");
     }
-    if (got == 0) break;
-    if (text.size() + static_cast<std::size_t>(got) > kRoutingFileBytes) {
-      throw FileError(fmt::format("{}: more than {} bytes of text", path, kRoutingFileBytes));
-    }
-    text.append(part.data(), static_cast<std::size_t>(got));
   }
-  int code = 0;
-  const char* why = gzerror(file.get(), &code);
-  if (code != Z_OK && code != Z_STREAM_END) throw FileError(fmt::format("{}: cannot be read: {}", path, why));
-  return text;
 }
 
 std::string header_of(int topk) {
@@ -176,7 +210,11 @@ Decisions parse_routing(std::string_view text, const std::string& name) {
   return out;
 }
 
-Decisions read_routing_file(const std::string& path) { return parse_routing(read_all(path), path); }
+Decisions read_routing_file(const std::string& path) {
+  std::string text = read_all(path);
+  if (is_gzip(text)) text = unpack(text, path);
+  return parse_routing(text, path);
+}
 
 void write_routing_file(const std::string& path, const Decisions& decisions) {
   std::string text = header_of(decisions.topk);

@@ -101,5 +101,33 @@ TEST(routing_file, a_cut_or_missing_file_is_an_error) {
   EXPECT_THROW(write_routing_file(folder.file("no/such/folder.csv"), generate({}, 8, 2, 3, 1)), FileError);
 }
 
+TEST(routing_file, gzip_streams_may_follow_each_other_and_nothing_else) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.file("a.csv.gz");
+  write_routing_file(path, generate({}, 64, 8, 300, 7));
+  const std::string whole = testing::read_file(path);
+  const std::string head_only("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10);  // of a stream
+  for (const std::string& more : {std::string("garbage"), std::string("x"), std::string(512, '\0'), head_only}) {
+    testing::write_file(path, whole + more);
+    EXPECT_THROW(read_routing_file(path), FileError) << more;
+  }
+  testing::write_file(path, whole + "garbage");
+  try {
+    read_routing_file(path);
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("other bytes follow"));
+  }
+  // Two streams are one text.
+  write_routing_file(path, generate({}, 64, 8, 1, 7));
+  const std::string head = testing::read_file(path);
+  testing::write_file(path, head + head);
+  try {
+    read_routing_file(path);
+    ADD_FAILURE() << "the second header is no token";
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("line 3: token \"token\""));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::cli
