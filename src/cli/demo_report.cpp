@@ -118,6 +118,8 @@ void print_demo(const DemoReport& report) {
   fmt::print("\nLargest error against the dense layer in FP64: {:.3g}, tolerance {:.3g}.\n",
              report.comparison.max_error, report.comparison.tolerance);
   if (!report.counts_right) fmt::print("The rows that arrived are not the rows that the router sent.\n");
+  if (report.comparison.overflowed > 0)
+    fmt::print("{} values are not finite, as weights so large make them.\n", report.comparison.overflowed);
   if (report.comparison.wrong > 0) fmt::print("{} values are wrong.\n", report.comparison.wrong);
   fmt::print("Verdict: {}.\n", report.ok() ? "ok" : "WRONG");
 }

@@ -12,6 +12,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr double kUnit = 0x1p-8;  // of bf16, as contract V3 counts
+constexpr double kInfinite = 0x1.FFp127;  // from here on rounding to bf16 gives infinity
 constexpr std::int64_t kBlock = 1024;
 
 struct Batch {
@@ -87,6 +88,7 @@ void merge(Comparison& into, double error, double tolerance) {
 }
 
 void merge(Comparison& into, const Comparison& part) {
+  into.overflowed += part.overflowed;
   if (!part.ok) into.wrong += part.wrong - 1;  // the one that merge counts
   if (part.tolerance > 0) merge(into, part.max_error, part.tolerance);
 }
@@ -108,6 +110,10 @@ Comparison compare_block(const Batch& batch, std::int64_t first, std::int64_t co
         static_cast<double>(from_bf16(batch.outputs[static_cast<std::size_t>(first) * hidden + i]));
     const double tolerance = kUnit * std::fabs(sums.exact[i]) + (n + 2) * 0x1p-24 * sums.absolute[i] +
                              kUnit * sums.partials[i] + 0x1p-134 + sums.rows_error[i];
+    if (!std::isfinite(got) && sums.absolute[i] + tolerance >= kInfinite) {
+      ++result.overflowed;
+      continue;
+    }
     merge(result, std::fabs(got - sums.exact[i]), tolerance);
   }
   return result;

@@ -57,6 +57,7 @@ class Expert {
 struct Comparison {
   bool ok = true;
   std::int64_t wrong = 0;  // elements beyond their tolerance, not-a-numbers among them
+  std::int64_t overflowed = 0;  // not finite, and rightly so: see below
   // Of the element with the largest error; when elements are wrong, of the worst of those.
   double max_error = 0;
   double tolerance = 0;
@@ -71,6 +72,9 @@ struct Comparison {
 //
 //   + sum |w| (u |y| + e),  e bounding an expert's FP32 rounding errors: (terms added + 16) 2^-24 times
 //   the sum of the absolute values.
+//
+// An element that is not finite is right where sum |w y| and its tolerance together leave the range of bf16:
+// then partial sums may overflow, to infinities of either sign.
 Comparison compare_with_dense(const LayerShape& shape, const std::vector<int>& first_expert,
                               const std::vector<std::uint16_t>& tokens, const Decisions& decisions,
                               const std::vector<std::uint16_t>& outputs);

@@ -109,6 +109,16 @@ TEST(demo, a_file_may_have_more_columns_than_experts) {
   }
 }
 
+TEST(demo, weights_that_overflow_the_result_are_not_wrong_values) {
+  const TemporaryFolder folder;
+  write_file(folder.file("large.csv"), "0,0,1,3e38,3e38\n1,1,2,3e38,-3e38\n2,2,0,0.5,0.5\n");
+  for (const char* ranks : {"1", "3"})
+    expect_consistent(demo({"--ranks", ranks, "--routing", folder.file("large.csv")}), std::stoi(ranks), 6);
+  const Ran ran = run_program({"demo", "--ranks", "3", "--routing", folder.file("large.csv")});
+  EXPECT_THAT(ran.out, HasSubstr("values are not finite, as weights so large make them"));
+  EXPECT_THAT(ran.out, HasSubstr("Verdict: ok"));
+}
+
 // The recorded decisions lie beside the project where it is developed; elsewhere there is nothing to test.
 TEST(demo, recorded_decisions_arrive_as_their_readme_counts_them) {
   const std::string folder = std::string(SLUICE_TEST_DIR) + "/../../shared/data";

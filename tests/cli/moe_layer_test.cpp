@@ -55,6 +55,21 @@ TEST(moe_layer, right_outputs_are_within_the_tolerance) {
   EXPECT_LT(c.tolerance, 0.2);  // tight enough to tell something
 }
 
+TEST(moe_layer, infinities_are_right_only_where_the_sum_leaves_the_range) {
+  Fixture large;
+  large.d.weights[7 * large.d.topk] = 3e38F;  // of token 7 alone
+  large.out = layer(large.first, large.x, large.d);
+  const auto of_seven = large.out.begin() + 7 * kShape.hidden;
+  const auto infinite = std::count_if(of_seven, of_seven + kShape.hidden,
+                                      [](std::uint16_t bits) { return !std::isfinite(from_bf16(bits)); });
+  ASSERT_GT(infinite, 0);
+  EXPECT_TRUE(large.compare().ok);
+  EXPECT_EQ(large.compare().overflowed, infinite);
+  large.out[8 * kShape.hidden] = 0x7F80;
+  EXPECT_FALSE(large.compare().ok);
+  EXPECT_EQ(large.compare().wrong, 1);
+}
+
 TEST(moe_layer, a_swapped_token_a_lost_expert_and_a_nan_are_wrong) {
   const Fixture good;
   Fixture swapped = good;
