@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <sched.h>
-#include <sluice/errors.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,7 +13,6 @@ namespace sluice::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kLongest = std::chrono::seconds(60);
 constexpr int kSpins = 20'000;
 constexpr int kYields = 2'000;
 
@@ -37,25 +35,24 @@ void wake_all(std::atomic<std::uint32_t>& word) {
 
 }  // namespace
 
-void SharedBarrier::wait(int ranks, WaitFor form) {
+Met SharedBarrier::wait(int ranks, WaitFor form, std::chrono::milliseconds longest) {
   const std::uint32_t mine = generation.load(std::memory_order_acquire);
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(ranks)) {
     arrived.store(0, std::memory_order_relaxed);
     generation.store(mine + 1, std::memory_order_release);
     wake_all(generation);
-    return;
+    return Met::all;
   }
   const auto passed = [&] { return generation.load(std::memory_order_acquire) != mine; };
   for (int i = 0; form == WaitFor::spin && i < kSpins && !passed(); ++i) pause_briefly();
   for (int i = 0; form != WaitFor::sleep && i < kYields && !passed(); ++i) sched_yield();
-  const auto give_up = Clock::now() + kLongest;
+  const auto give_up = Clock::now() + longest;
   while (!passed()) {
-    if (abandoned.load(std::memory_order_acquire) != 0)
-      throw PeerError("another rank has failed; its own message says why");
-    if (form != WaitFor::sleep && Clock::now() > give_up)
-      throw PeerError("a rank did not come to the barrier within 60 s");
+    if (abandoned.load(std::memory_order_acquire) != 0) return Met::abandoned;
+    if (longest.count() > 0 && Clock::now() > give_up) return Met::late;
     sleep_while(generation, mine);
   }
+  return Met::all;
 }
 
 void SharedBarrier::abandon() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace sluice::cli {
@@ -10,7 +11,13 @@ namespace sluice::cli {
 enum class WaitFor {
   spin,   // a moment, and every rank has a core: spin, then give the core away, then sleep
   yield,  // a moment, but cores are short: give the core away, then sleep
-  sleep,  // long, and without end: sleep at once
+  sleep,  // long: sleep at once
+};
+
+enum class Met {
+  all,        // everybody has come
+  abandoned,  // somebody will not come: see `abandon`
+  late,       // somebody has not come in time; the barrier is of no more use
 };
 
 // Zeroed memory is a barrier that nobody has entered.
@@ -19,9 +26,8 @@ struct alignas(128) SharedBarrier {
   std::atomic<std::uint32_t> abandoned;
   alignas(64) std::atomic<std::uint32_t> generation;
 
-  // Returns when all `ranks` have come. Throws PeerError after `abandon`, or when a rank does not come
-  // for a minute (sleep: never).
-  void wait(int ranks, WaitFor form);
+  // Waits until all `ranks` have come, at most `longest`; 0: without end.
+  [[nodiscard]] Met wait(int ranks, WaitFor form, std::chrono::milliseconds longest = {});
 
   // Wakes all who wait, now and later: this rank will not come.
   void abandon();

@@ -1,7 +1,5 @@
 #include "cli/bench_copy.h"
 
-#include <sluice/errors.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -135,15 +133,10 @@ struct CopyTeam::Shared {
   }
 
   void help(int worker) {
-    for (;;) {
-      try {
-        awake.wait(workers, WaitFor::sleep);
-        begin.wait(workers, briefly());
-        part(worker);
-        end.wait(workers, briefly());
-      } catch (const PeerError&) {
-        return;  // the team is being destroyed
-      }
+    // Until the team is being destroyed.
+    while (awake.wait(workers, WaitFor::sleep) == Met::all && begin.wait(workers, briefly()) == Met::all) {
+      part(worker);
+      if (end.wait(workers, briefly()) != Met::all) return;
     }
   }
 };
@@ -164,13 +157,13 @@ CopyTeam::~CopyTeam() {
 
 void CopyTeam::prepare(CopyForm form) {
   shared_->form = form;
-  shared_->awake.wait(shared_->workers, WaitFor::sleep);
+  (void)shared_->awake.wait(shared_->workers, WaitFor::sleep);  // helpers come: only we abandon
 }
 
 void CopyTeam::run() {
-  shared_->begin.wait(shared_->workers, shared_->briefly());
+  (void)shared_->begin.wait(shared_->workers, shared_->briefly());
   shared_->part(0);
-  shared_->end.wait(shared_->workers, shared_->briefly());
+  (void)shared_->end.wait(shared_->workers, shared_->briefly());
 }
 
 }  // namespace sluice::cli

@@ -4,6 +4,7 @@
 #include <sluice/sluice.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -25,6 +26,7 @@ constexpr std::size_t kHeaderBytes = 4096;
 struct SharedHeader {
   SharedBarrier barrier;
   std::atomic<std::uint32_t> wrong;
+  std::array<std::atomic<std::uint32_t>, limits::ranks_per_node> meetings;  // to which a rank has come
 };
 static_assert(sizeof(SharedHeader) <= kHeaderBytes);
 
@@ -98,7 +100,23 @@ class BenchRank {
 
   void meet() {
     const bool cores = static_cast<unsigned>(bench_.ranks) <= std::thread::hardware_concurrency();
-    header_.barrier.wait(bench_.ranks, cores ? WaitFor::spin : WaitFor::yield);
+    header_.meetings[context_.rank].fetch_add(1);
+    const Met met = header_.barrier.wait(bench_.ranks, cores ? WaitFor::spin : WaitFor::yield,
+                                         std::chrono::milliseconds(bench_.flags.common.deadline_ms));
+    if (met == Met::late) throw PeerError(absent(), context_.rank);
+    if (met == Met::abandoned)
+      throw LaunchError({"PeerError", "another rank has failed; its own message says why", context_.rank, true});
+  }
+
+  // Who has not come to the meeting at which this rank is.
+  std::string absent() const {
+    std::vector<int> who;
+    for (int r = 0; r < bench_.ranks; ++r) {
+      if (header_.meetings[r].load() < header_.meetings[context_.rank].load()) who.push_back(r);
+    }
+    return fmt::format("{} on rank {} of {}: rank{} {} did not come to the barrier within --deadline-ms {}",
+                       name_of(bench_.op), context_.rank, bench_.ranks, who.size() > 1 ? "s" : "",
+                       fmt::join(who, ", "), bench_.flags.common.deadline_ms);
   }
 
   bool on_gpu() const { return memory_kind(comm_) == MemoryKind::device; }

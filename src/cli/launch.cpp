@@ -18,6 +18,7 @@ namespace {
 
 // The lower, the nearer to the cause.
 int distance_from_cause(const Failure& failure) {
+  if (failure.echo) return 3;
   if (failure.kind == "Killed") return 0;
   return failure.kind == "PeerError" ? 2 : 1;
 }

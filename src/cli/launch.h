@@ -22,6 +22,7 @@ struct Failure {
   std::string kind;  // class of the error: "PeerError", "Killed", ...
   std::string message;
   int rank = -1;  // -1: not one rank's
+  bool echo = false;  // of another failure, which says more
 };
 
 class LaunchError : public std::runtime_error {
@@ -64,7 +65,7 @@ class Launcher {
   // Runs `function` as all ranks and returns their results in rank order (empty where !prints()). All
   // threads and children have ended when it returns or throws. With processes no thread may exist.
   // Throws LaunchError with the failure nearest to the cause: a death before an error of a rank's own,
-  // that before a PeerError.
+  // that before a PeerError, an echo last.
   std::vector<std::string> run(const RankFunction& function, std::size_t shared_bytes = 0);
 
  private:

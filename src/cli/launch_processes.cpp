@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -20,9 +21,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long ranks may take to end by themselves after one has failed or a signal has come. The library
-// notices a dead peer at once, so this is for ranks that hang.
-constexpr auto kGrace = std::chrono::seconds(4);
+// How long ranks may take to end by themselves after a signal, or after one has failed. The library notices
+// a failed peer at once, so this is for ranks that hang.
+constexpr std::chrono::milliseconds kGrace(4000);
+// One has found a peer missing: it has waited for that already.
+constexpr std::chrono::milliseconds kGraceOfMissing(1000);
+// One has died without a word: nothing that another could say is nearer to the cause.
+constexpr std::chrono::milliseconds kGraceOfDeath(200);
+
+std::chrono::milliseconds grace_after(const Failure& failure) {
+  if (failure.kind == "Killed") return kGraceOfDeath;
+  return failure.kind == "PeerError" ? kGraceOfMissing : kGrace;
+}
 
 class Pipe {
  public:
@@ -82,7 +92,7 @@ int rank_main(const RankFunction& function, int rank, int ranks, int port, Share
   } catch (...) {
     const Failure failure = current_failure(rank);
     const nlohmann::json object = {
-        {"kind", failure.kind}, {"message", failure.message}, {"rank", failure.rank}};
+        {"kind", failure.kind}, {"message", failure.message}, {"rank", failure.rank}, {"echo", failure.echo}};
     send_message(out, 'E', object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return 0;
@@ -91,9 +101,9 @@ int rank_main(const RankFunction& function, int rank, int ranks, int port, Share
 std::optional<Failure> failure_of(const Child& child, const std::string& message, bool ended_by_us) {
   if (ended_by_us && WIFSIGNALED(child.status) && WTERMSIG(child.status) == SIGKILL) {
     return Failure{"PeerError",
-                   fmt::format("the process of rank {} did not end within {} s of the first failure",
-                               child.rank, kGrace.count()),
-                   child.rank};
+                   fmt::format("the process of rank {} did not end by itself after another rank had failed",
+                               child.rank),
+                   child.rank, true};
   }
   if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != 0) {
     return Failure{"Killed",
@@ -107,7 +117,7 @@ std::optional<Failure> failure_of(const Child& child, const std::string& message
                    child.rank};
   }
   return Failure{object.value("kind", "SystemError"), object.value("message", ""),
-                 object.value("rank", child.rank)};
+                 object.value("rank", child.rank), object.value("echo", false)};
 }
 
 // The parent's side: collects messages until every pipe has ended and every child is gone.
@@ -123,12 +133,12 @@ class Collector {
       for (const Child* child : children_.reap()) {
         while (pipes_[child->rank].reader() >= 0) read_some(static_cast<std::size_t>(child->rank));
         failures[child->rank] = failure_of(*child, messages_[child->rank], ended_by_us_);
-        if (failures[child->rank]) start_grace();
+        if (failures[child->rank]) end_within(grace_after(*failures[child->rank]));
       }
       if (const int number = tap_.next()) {
         signal_ = number;
         children_.signal(number);
-        start_grace();
+        end_within(kGrace);
       }
       if (grace_end_ && Clock::now() > *grace_end_) {
         ended_by_us_ = true;
@@ -150,8 +160,8 @@ class Collector {
     return count;
   }
 
-  void start_grace() {
-    if (!grace_end_) grace_end_ = Clock::now() + kGrace;
+  void end_within(std::chrono::milliseconds grace) {
+    grace_end_ = std::min(grace_end_.value_or(Clock::time_point::max()), Clock::now() + grace);
   }
 
   void wait_a_little() {

@@ -1,8 +1,10 @@
 // `sluice bench` and `sluice info`: fields, values, combinations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "cli/program.h"
 
@@ -114,6 +116,48 @@ TEST(bench, a_file_may_have_more_columns_than_experts) {
     ASSERT_EQ(none.size(), 2u) << layout;
     EXPECT_EQ(none[0]["bytes_recv_max"], 0);
   }
+}
+
+// Sends `signal` to rank 1 of 3 while they measure. Ran.seconds counts from there on.
+Ran bench_with_signal_to_rank_1(const std::string& signal) {
+  const TemporaryFolder folder;
+  const std::string script = program_path() +
+                             " bench --launch processes --ranks 3 --tokens 4 --hidden 64 --op dispatch --workers 1 "
+                             "--iters 1000000 --deadline-ms 2000 --json & pid=$!\n"
+                             "while set -- $(cat /proc/$pid/task/$pid/children); [ $# -lt 3 ]; do sleep 0.02; done\n"
+                             "rank=$2\n"
+                             "while set -- $(cat /proc/$rank/stat); [ ${14} -lt 30 ]; do sleep 0.02; done\n"  // it has computed
+                             "kill -" +
+                             signal + " $rank; : > " + folder.file("sent") + "; wait $pid";
+  Ran ran = run_command({"sh", "-c", script});
+  struct stat sent {};
+  EXPECT_EQ(stat(folder.file("sent").c_str(), &sent), 0);
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  ran.seconds = static_cast<double>(now.tv_sec - sent.st_mtim.tv_sec) +
+                1e-9 * static_cast<double>(now.tv_nsec - sent.st_mtim.tv_nsec);
+  return ran;
+}
+
+TEST(bench, a_rank_that_stands_still_is_named_soon_after_the_deadline) {
+  const Ran ran = bench_with_signal_to_rank_1("STOP");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_GT(ran.seconds, 1.5);
+  EXPECT_LT(ran.seconds, 4.5);
+  const auto lines = ran.lines();
+  ASSERT_EQ(lines.size(), 1u) << ran.err;
+  EXPECT_EQ(lines[0]["kind"], "PeerError");
+  EXPECT_THAT(lines[0]["message"].get<std::string>(), ::testing::ContainsRegex("rank 1 |ranks 1,")) << ran.err;
+}
+
+TEST(bench, a_rank_that_is_killed_ends_the_others_at_once) {
+  const Ran ran = bench_with_signal_to_rank_1("KILL");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_LT(ran.seconds, 1.5);
+  const auto lines = ran.lines();
+  ASSERT_EQ(lines.size(), 1u) << ran.err;
+  EXPECT_EQ(lines[0]["kind"], "Killed");
+  EXPECT_EQ(lines[0]["rank"], 1);
 }
 
 TEST(bench, table_for_people) {

@@ -51,12 +51,14 @@ TEST_P(EachLaunch, shared_memory_is_shared_and_zeroed) {
                                  auto* counts = reinterpret_cast<std::atomic<int>*>(context.shared + 1024);
                                  for (int round = 0; round < 200; ++round) {
                                    counts[round % 2].fetch_add(1);
-                                   barrier.wait(context.size, round % 3 == 0   ? WaitFor::spin
-                                                              : round % 3 == 1 ? WaitFor::yield
-                                                                               : WaitFor::sleep);
+                                   const Met met = barrier.wait(context.size, round % 3 == 0   ? WaitFor::spin
+                                                                              : round % 3 == 1 ? WaitFor::yield
+                                                                                               : WaitFor::sleep);
+                                   if (met != Met::all) return std::string("alone");
                                    if (counts[round % 2].load() != 4 * (round / 2 + 1))
                                      return std::string("early");
-                                   barrier.wait(context.size, WaitFor::yield);
+                                   if (barrier.wait(context.size, WaitFor::yield) != Met::all)
+                                     return std::string("alone");
                                  }
                                  return std::string("fine");
                                },
@@ -108,7 +110,14 @@ TEST(barrier, one_who_abandons_frees_the_others) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     barrier.abandon();
   });
-  EXPECT_THROW(barrier.wait(2, WaitFor::yield), PeerError);
+  EXPECT_EQ(barrier.wait(2, WaitFor::yield), Met::abandoned);
+}
+
+TEST(barrier, one_who_does_not_come_is_late_in_every_form) {
+  for (const WaitFor form : {WaitFor::spin, WaitFor::yield, WaitFor::sleep}) {
+    SharedBarrier barrier{};
+    EXPECT_EQ(barrier.wait(2, form, std::chrono::milliseconds(30)), Met::late);
+  }
 }
 
 TEST(json, strings_that_are_not_utf8_do_not_throw) {
