@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "cli/children.h"
+#include "cli/run_output.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -25,12 +26,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kGrace = std::chrono::seconds(3);  // between SIGTERM and SIGKILL, once one rank has failed
+constexpr auto kGrace = std::chrono::seconds(3);  // between SIGTERM and SIGKILL, whoever wanted the end
 constexpr auto kDrain = std::chrono::milliseconds(500);  // for output of processes that a rank left behind
 // A failure spreads to the peers within milliseconds: so long the first that is seen may be an echo.
 constexpr auto kSettle = std::chrono::milliseconds(50);
-// A longer one is cut, so that a program that never ends its line does not take all memory.
-constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 struct RunFlags {
   int ranks = 0;
@@ -47,10 +46,11 @@ constexpr const char* kHelp =
     "  -n,--ranks N                Number of processes\n"
     "  --no-prefix                 Lines as they are, without the rank in front: for JSON\n\n"
     "Each gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Its lines come\n"
-    "out whole, with its rank in front; standard input goes to rank 0. Signals are passed on. When one "
-    "fails,\n"
+    "out whole, with its rank in front; standard input goes to rank 0. Signals are passed on; what\n"
+    "still runs 3 s after SIGTERM, SIGINT or SIGQUIT, or when a second one comes, is killed. When one fails,\n"
     "the others are ended, and its exit code (128 + n for signal n) is the exit code. When several fail at\n"
-    "once, that is one that a signal has killed, else the first that ended.\n";
+    "once, that is one that a signal has killed, else the first that ended. When nobody reads the output any\n"
+    "more, the ranks are ended, and the exit code is that of SIGPIPE, 141; output that cannot be written is 1.\n";
 
 int parse_count(const std::string& text) {
   int value = 0;
@@ -97,70 +97,6 @@ RunFlags parse_run(const std::vector<std::string>& arguments) {
   return flags;
 }
 
-// One stream of one rank, cut into lines that go out whole.
-class LineReader {
- public:
-  LineReader(int fd, int out, std::string prefix) : fd_(fd), out_(out), prefix_(std::move(prefix)) {
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-  }
-  LineReader(LineReader&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)),
-        out_(other.out_),
-        prefix_(std::move(other.prefix_)),
-        line_(std::move(other.line_)) {}
-  LineReader& operator=(LineReader&&) = delete;
-  ~LineReader() { finish(); }
-
-  int fd() const { return fd_; }
-
-  void read_some() {
-    std::array<char, 1 << 14> part;
-    const ssize_t n = read(fd_, part.data(), part.size());
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) return finish();
-    for (const char* at = part.data(); at != part.data() + n;) {
-      const char* end = std::find(at, static_cast<const char*>(part.data()) + n, '\n');
-      line_.append(at, end);
-      at = end;
-      if (end != part.data() + n) {
-        write_line();
-        ++at;
-      } else if (line_.size() > kLongestLine) {
-        write_line();
-      }
-    }
-  }
-
-  void finish() {
-    if (fd_ < 0) return;
-    if (!line_.empty()) write_line();
-    close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  void write_line() {
-    const std::string text = prefix_ + line_ + "\n";
-    line_.clear();
-    for (std::size_t done = 0; done < text.size();) {
-      const ssize_t n = write(out_, text.data() + done, text.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == EAGAIN) {  // somebody has made our standard output non-blocking
-        pollfd writable{out_, POLLOUT, 0};
-        poll(&writable, 1, -1);
-        continue;
-      }
-      if (n <= 0) return;  // nobody reads any more
-      done += static_cast<std::size_t>(n);
-    }
-  }
-
-  int fd_;
-  int out_;
-  std::string prefix_;
-  std::string line_;
-};
-
 int exec_program(const RunFlags& flags, int rank, int port, int out, int err) {
   set_rank_environment(rank, flags.ranks, port);
   ::signal(SIGPIPE, SIG_DFL);
@@ -183,6 +119,8 @@ int exec_program(const RunFlags& flags, int rank, int port, int out, int err) {
 
 int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+bool asks_to_end(int number) { return number == SIGTERM || number == SIGINT || number == SIGQUIT; }
+
 class Job {
  public:
   explicit Job(const RunFlags& flags) : flags_(flags), port_(free_port()) {
@@ -190,16 +128,17 @@ class Job {
   }
 
   int run() {
-    while (children_.running() > 0 || draining()) {
+    while (children_.running() > 0 || draining() || writing()) {
       wait_a_little();
       for (auto& reader : readers_) {
-        if (reader.fd() >= 0) reader.read_some();
+        if (reader.wants_more()) reader.read_some();
       }
       reap();
-      if (const int number = tap_.next()) children_.signal(number);
-      if (kill_at_ && Clock::now() > *kill_at_) children_.signal(SIGKILL);
+      flush();
+      if (const int number = tap_.next()) pass_on(number);
+      if (kill_at_ && Clock::now() >= *kill_at_) children_.signal(SIGKILL);
     }
-    return exit_code_;
+    return exit_code();
   }
 
  private:
@@ -213,48 +152,97 @@ class Job {
     close(out[1]);
     close(err[1]);
     const std::string prefix = flags_.prefix ? fmt::format("[{}] ", rank) : "";
-    readers_.emplace_back(out[0], STDOUT_FILENO, prefix);
-    readers_.emplace_back(err[0], STDERR_FILENO, prefix);
+    readers_.emplace_back(out[0], out_, prefix);
+    readers_.emplace_back(err[0], err_, prefix);
   }
 
   // Output may still be in the pipes, or come from processes that outlive their rank.
   bool draining() {
+    if (!drain_end_) {
+      for (auto& reader : readers_) reader.read_rest();
+      drain_end_ = Clock::now() + kDrain;
+    }
     const bool open =
         std::any_of(readers_.begin(), readers_.end(), [](const LineReader& r) { return r.fd() >= 0; });
-    if (!drain_end_) drain_end_ = Clock::now() + kDrain;
-    return open && Clock::now() < *drain_end_;
+    if (open && Clock::now() < *drain_end_) return true;
+    for (auto& reader : readers_) reader.finish();
+    return false;
+  }
+
+  // A reader that takes its time is waited for, unless somebody wants an end.
+  bool writing() const {
+    return (out_.pending() || err_.pending()) && (asked_ == 0 || Clock::now() < *drain_end_);
   }
 
   void wait_a_little() {
     std::vector<pollfd> fds{{tap_.fd(), POLLIN, 0}};
     for (const auto& reader : readers_) {
-      if (reader.fd() >= 0) fds.push_back({reader.fd(), POLLIN, 0});
+      if (reader.wants_more()) fds.push_back({reader.fd(), POLLIN, 0});
     }
-    poll(fds.data(), fds.size(), failed_ != nullptr || drain_end_ ? 20 : 1000);
+    for (const Outlet* outlet : {&out_, &own_err_}) {
+      if (outlet->pending()) fds.push_back({outlet->fd(), POLLOUT, 0});
+    }
+    poll(fds.data(), fds.size(), failed_ != nullptr || drain_end_ || kill_at_ ? 20 : 1000);
+  }
+
+  void flush() {
+    out_.flush();
+    own_err_.flush();
+    if (decided_ || (out_.failure() != EPIPE && own_err_.failure() != EPIPE)) return;
+    // As if the ranks themselves had written there.
+    decided_ = true;
+    exit_code_ = 128 + SIGPIPE;
+    end_ranks();
+  }
+
+  void pass_on(int number) {
+    children_.signal(number);
+    if (!asks_to_end(number)) return;
+    asked_ = number;
+    kill_at_ = kill_at_ ? Clock::now() : Clock::now() + kGrace;
+  }
+
+  void end_ranks() {
+    children_.signal(SIGTERM);
+    if (!kill_at_) kill_at_ = Clock::now() + kGrace;
   }
 
   void reap() {
     for (const Child* child : children_.reap()) {
-      if (child->status == 0 || kill_at_) continue;
+      if (child->status == 0 || decided_) continue;
       if (failed_ == nullptr) blame_at_ = Clock::now() + kSettle;
       // An exit code may be what a peer made of another's death; a signal is the rank's own.
       if (failed_ == nullptr || (WIFSIGNALED(child->status) && !WIFSIGNALED(failed_->status)))
         failed_ = child;
     }
-    if (failed_ == nullptr || kill_at_ || (children_.running() > 0 && Clock::now() < blame_at_)) return;
+    if (failed_ == nullptr || decided_ || (children_.running() > 0 && Clock::now() < blame_at_)) return;
+    decided_ = true;
     exit_code_ = exit_code_of(failed_->status);
-    fmt::print(stderr, "sluice run: rank {} {}\n", failed_->rank, describe_status(failed_->status));
-    children_.signal(SIGTERM);
-    kill_at_ = Clock::now() + kGrace;
+    err_.add(fmt::format("sluice run: rank {} {}\n", failed_->rank, describe_status(failed_->status)));
+    end_ranks();
+  }
+
+  int exit_code() const {
+    if (err_.pending() || out_.pending()) return exit_code_ != 0 ? exit_code_ : 128 + asked_;
+    const int lost = out_.failure() != 0 ? out_.failure() : own_err_.failure();
+    if (lost == 0 || lost == EPIPE) return exit_code_;
+    fmt::print(stderr, "sluice run: output of the ranks could not be written and is lost: {}\n",
+               std::strerror(lost));
+    return exit_code_ != 0 ? exit_code_ : static_cast<int>(kFailed);
   }
 
   const RunFlags& flags_;
   int port_;
   SignalTap tap_;
+  Outlet out_{STDOUT_FILENO};
+  Outlet own_err_{STDERR_FILENO};
+  Outlet& err_ = same_reader(STDOUT_FILENO, STDERR_FILENO) ? out_ : own_err_;
   std::vector<LineReader> readers_;
   Children children_;
   const Child* failed_ = nullptr;  // whose exit code counts
   Clock::time_point blame_at_;
+  bool decided_ = false;  // exit_code_ is, and the ranks have been told to end
+  int asked_ = 0;         // the last signal that wants an end
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> drain_end_;
   int exit_code_ = 0;

@@ -151,6 +151,68 @@ TEST(run, only_rank_0_reads_standard_input) {
   EXPECT_EQ(ran.out, "[0] hello\n");
 }
 
+// `$sluice` is the program, `fifo` a pipe that is open and that nobody reads.
+Ran run_script(const std::string& script) {
+  const TemporaryFolder folder;
+  return run_command({"sh", "-c", "cd " + folder.file("") + "; sluice=" + program_path() +
+                                      "; mkfifo fifo; exec 3<>fifo; " + script});
+}
+
+TEST(run, a_reader_that_stalls_holds_up_no_signal) {
+  const Ran ran = run_script("$sluice run -n 1 -- yes > fifo & sleep 0.5; kill -TERM $!; wait $!");
+  EXPECT_EQ(ran.code, 128 + SIGTERM);
+  EXPECT_LT(ran.seconds, 10);
+}
+
+TEST(run, a_reader_that_stalls_holds_up_no_end_after_a_failure) {
+  const Ran ran = run_script(
+      "$sluice run -n 2 -- sh -c '[ $RANK = 0 ] && { echo $$ > pid; exec yes; }; sleep 0.5; exit 7' > fifo & "
+      "while ! [ -s pid ] || [ -e /proc/$(cat pid) ]; do sleep 0.05; done; kill -TERM $!; wait $!");
+  EXPECT_EQ(ran.code, 7);
+  EXPECT_THAT(ran.err, HasSubstr("rank 1 exited with code 7"));
+}
+
+TEST(run, a_reader_that_takes_its_time_gets_everything) {
+  const Ran ran = run_script("$sluice run -n 2 -- seq 100000 | { sleep 1; sort | uniq -c | wc -l; }");
+  EXPECT_EQ(ran.out, "200000\n");
+}
+
+TEST(run, both_streams_in_one_pipe_keep_their_lines_whole) {
+  const Ran ran = run_script(
+      "line=$(head -c 20000 /dev/zero | tr '\\0' x); export line; "
+      "$sluice run -n 2 -- sh -c 'for i in 1 2 3 4 5 6 7 8 9; do echo $line; echo $line >&2; done' 2>&1 | "
+      "sort | uniq -c | tr -d x");
+  EXPECT_EQ(ran.out, "     18 [0] \n     18 [1] \n");
+}
+
+TEST(run, a_reader_that_has_gone_ends_the_ranks) {
+  const Ran ran = run_script("{ $sluice run -n 2 -- yes; echo $? >&2; } | head -n 1 | tail -c 2");
+  EXPECT_EQ(ran.out, "y\n");
+  EXPECT_EQ(ran.err, "141\n");
+  EXPECT_LT(ran.seconds, 10);
+}
+
+TEST(run, output_that_cannot_be_written_is_a_failure) {
+  const Ran ran = run_script("$sluice run -n 2 -- echo hello > /dev/full");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("output of the ranks could not be written and is lost: No space left"));
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  EXPECT_EQ(run_script("$sluice run -n 1 -- sh -c 'echo hello; exit 5' > /dev/full").code, 5);
+}
+
+TEST(run, ranks_that_ignore_sigterm_are_killed_after_a_while_or_at_the_second) {
+  const std::string ignores =
+      "$sluice run -n 1 -- sh -c \"trap '' TERM; : > ready; while :; do sleep 1; done\" & "
+      "while ! [ -e ready ]; do sleep 0.02; done; kill -TERM $!; ";
+  const Ran once = run_script(ignores + "wait $!");
+  EXPECT_EQ(once.code, 128 + SIGKILL);
+  EXPECT_GT(once.seconds, 2.5);
+  EXPECT_LT(once.seconds, 8);
+  const Ran twice = run_script(ignores + "sleep 0.2; kill -TERM $!; wait $!");
+  EXPECT_EQ(twice.code, 128 + SIGKILL);
+  EXPECT_LT(twice.seconds, 2.5);
+}
+
 TEST(run, bad_usage_is_2) {
   EXPECT_EQ(run_program({"run"}).code, 2);
   EXPECT_EQ(run_program({"run", "-n", "2"}).code, 2);
