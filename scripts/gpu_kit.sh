@@ -27,9 +27,9 @@ if [[ -x bench/probes/build.sh ]]; then
   mkdir -p "$kit/probes"
   bench/probes/build.sh "$kit/probes"
 fi
-if [[ -d ../shared/data ]]; then
+if [[ -n ${SLUICE_TRACES:-} ]]; then
   mkdir -p "$kit/data"
-  cp ../shared/data/*.csv.gz "$kit/data/"
+  cp "$SLUICE_TRACES"/*.csv.gz "$kit/data/"
 fi
 
 # Libraries of libraries, too; the program's own is there already.

@@ -4,7 +4,7 @@
 Environment: SLUICE_LONG=1 lengthens tests and fuzzing, FUZZ_SECONDS is the time of each fuzz target
 (20, or 600 when long), JOBS the parallel compilers. Tests see SLUICE_LONG, SLUICE_REDUCED=1 (a run
 beside the full one: under a sanitizer or for one SIMD target), SLUICE_TRACES (a folder of recorded
-router decisions, where there is one) and a TMPDIR of their own, which must be empty afterwards.
+router decisions, when the caller sets it) and a TMPDIR of their own, which must be empty afterwards.
 """
 import argparse
 import concurrent.futures
@@ -81,9 +81,6 @@ def gtest(tree, folder, prefix="", env=None):
 def test_environment(tree):
     env = dict(SANITIZER_OPTIONS)
     env["SLUICE_PROGRAM"] = str(TREES["release"] / "bin" / "sluice")
-    traces = ROOT.parent / "shared" / "data"
-    if traces.is_dir() and "SLUICE_TRACES" not in os.environ:
-        env["SLUICE_TRACES"] = str(traces)
     if tree != "release":
         env["SLUICE_REDUCED"] = "1"
     return env
