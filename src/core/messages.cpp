@@ -51,6 +51,19 @@ std::string refusal(const Verdict& verdict) {
   return fmt::format("{} refused: {}", who, reason);
 }
 
+// What a combine has too little of is rows to read.
+std::string no_room(const Verdict& verdict, OperationKind kind) {
+  if (kind == OperationKind::combine) {
+    return fmt::format("rank {} must give {} rows, as many as the dispatch of this route delivered there, but gives {}; no row "
+                       "was moved: give them all, padding included", verdict.rank, verdict.need, verdict.capacity);
+  }
+  const std::string place = verdict.expert < 0 ? fmt::format("rank {}", verdict.rank)
+                                               : fmt::format("expert {} on rank {}", verdict.expert, verdict.rank);
+  return fmt::format("{} needs {} rows, but its capacity is {}; no row was moved: raise the capacity, or leave out what is too "
+                     "much by on_overflow = OnOverflow::drop; without a capacity the rows take what the arena has free: "
+                     "drop earlier results, or raise arena_bytes", place, verdict.need, verdict.capacity);
+}
+
 std::exception_ptr error_of(const Verdict& verdict, const Report& report, const Context& context) {
   const int rank = context.rank;
   switch (verdict.outcome) {
@@ -67,13 +80,8 @@ std::exception_ptr error_of(const Verdict& verdict, const Report& report, const 
                       "communicator stays usable", where(context),
                       name_of(verdict.field), verdict.rank, value_name(verdict.field, verdict.value), verdict.other,
                       value_name(verdict.field, verdict.other_value)), rank));
-    case Outcome::no_room: {
-      const std::string place = verdict.expert < 0 ? fmt::format("rank {}", verdict.rank)
-                                                   : fmt::format("expert {} on rank {}", verdict.expert, verdict.rank);
-      return std::make_exception_ptr(CapacityError(
-          fmt::format("{}: {} needs {} rows, but its capacity is {}; no row was moved: raise the capacity (or "
-                      "arena_bytes, when no capacity was given), or drop the overflow", where(context), place, verdict.need, verdict.capacity), rank));
-    }
+    case Outcome::no_room:
+      return std::make_exception_ptr(CapacityError(fmt::format("{}: {}", where(context), no_room(verdict, context.kind)), rank));
     default: return nullptr;
   }
 }
