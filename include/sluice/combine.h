@@ -15,11 +15,16 @@ namespace sluice {
 // one rounding to nearest even. Grouped and padded rows of one token on one rank are first summed
 // there in the same way from 0 and rounded to the element type, unless single_rounding.
 struct CombineArgs {
-  ConstTensorView rows{};     // in the shape and order of the dispatch result: packed [N, H], grouped [M, H], padded [E/R, capacity, H]; bf16, fp16, fp32; every row, of output and bias too, at a multiple of 16 bytes
+  // bf16, fp16 or fp32, in the order of the dispatch result: packed [N, H], grouped [M, H], padded [local experts,
+  // capacity, H]. H and the element type may differ from the dispatch's. Every row, of output and bias too, begins at a
+  // multiple of 16 bytes.
+  ConstTensorView rows{};
   Route route{};
-  // Optional fp32, one per row: packed [N], grouped [M], padded [E/R, capacity]. None: rows are added as they are.
+  // Optional fp32, one per row: packed [N], grouped [M], padded [local experts, capacity]. None: rows are added as they
+  // are. A packed row stands for all experts of its token on this rank: the [N, K] that dispatch delivers is not
+  // for here, but for the weighted sum over those experts that the caller writes into the row.
   ConstTensorView weights{};
-  // Optional fp32 side values that travel home unsummed: packed [N, K], grouped [M], padded [E/R, capacity].
+  // Optional fp32 side values that travel home unsummed: packed [N, K], grouped [M], padded [local experts, capacity].
   ConstTensorView values{};
   ConstTensorView bias[2]{};  // optional [T, H], type of rows
   TensorView output{};        // optional [T, H]; none = the library's memory
@@ -30,7 +35,11 @@ struct CombineArgs {
   int num_sms = 0;
   Method method = Method::automatic;
   RunOn run_on = RunOn::own_lane;
-  Event after{};              // the rows are there (none: when the call is made)
+  // An event of Sluice's own calls, of any communicator of this process (a caller cannot make one): when it has
+  // happened, all inputs are there. None: they are there when the call is made, or, on the CUDA engine, when the
+  // call's `stream` gets to it. After an operation that failed because a peer was late or gone this call and its
+  // channel fail too; after one that was refused it runs.
+  Event after{};
 };
 
 struct CombineResult {

@@ -38,8 +38,8 @@ struct RoutingCounts {
 };
 
 // A move-only handle. Destroying it waits until this rank's operations have ended, at most the deadline
-// and at most three seconds, and is not collective: the last peer to leave needs nobody. Results, routes and events may
-// outlive it. Thread safety: calls on different channels may run at the same time; two host threads
+// and at most three seconds, and is not collective: the last peer to leave needs nobody. Results, routes
+// and events may outlive it. Thread safety: calls on different channels may run at the same time; two host threads
 // inside calls on one channel at once: the second gets ArgumentError.
 class SLUICE_API Communicator {
  public:

@@ -15,11 +15,16 @@ namespace sluice {
 // token. Exactly one of `expert_ids`, `rank_mask` and `route` says where they go. All ranks give the
 // same H, K, element types, layout, counts, alignment, quantise, scale_layout and on_overflow.
 struct DispatchArgs {
-  ConstTensorView rows{};        // [T, H], elements of a row contiguous, every row at a multiple of 16 bytes; any type whose rows are a multiple of 16 bytes
-  ConstTensorView scales{};      // optional [T, S], any strides; S elements are a multiple of 4 bytes
+  // [T, H] bf16, fp16, fp32, e4m3, e5m2, int8, uint8 or fp4x2; int32 and int64 are refused. A row has a multiple of 16
+  // bytes, its elements are contiguous, and it begins at a multiple of 16 bytes.
+  ConstTensorView rows{};
+  ConstTensorView scales{};      // optional [T, S], any type, any strides; S elements are a multiple of 4 bytes
   ConstTensorView expert_ids{};  // [T, K] int32 or int64, row-major; -1 = no expert
-  ConstTensorView rank_mask{};   // [T, R] uint8, row-major; not zero = goes there. Packed layout only, no ids come out
-  Route route{};                 // of an earlier dispatch
+  ConstTensorView rank_mask{};   // [T, R] uint8, row-major; not 0 = goes there. Packed layout only; no ids come out
+  // Of an earlier dispatch of this communicator, to send other data the same way. T, K, the alignment and what an
+  // overflow dropped are the route's (`alignment`, `on_overflow` and `checks` have no effect). `layout` must be
+  // the route's, `capacity` 0 or the route's. H, element type, scales, weights, quantise and counts are this call's.
+  Route route{};
   ConstTensorView weights{};     // optional [T, K] fp32, row-major; not with rank_mask
 
   Layout layout = Layout::packed;
@@ -44,21 +49,27 @@ struct DispatchArgs {
   Method method = Method::automatic;
   RunOn run_on = RunOn::own_lane;
   Checks checks = Checks::by_default;
-  Event after{};                 // the data are there (none: when the call is made)
-  Event ids_after{};             // the ids are there
+  // Events of Sluice's own calls, of any communicator of this process (a caller cannot make one): when they have
+  // happened, the data (`after`) and the ids (`ids_after`) are there. None: they are there when the call is made,
+  // or, on the CUDA engine, when the call's `stream` gets to it. After an operation that failed because a peer was
+  // late or gone this call and its channel fail too; after one that was refused it runs.
+  Event after{};
+  Event ids_after{};
 };
 
 // N rows came. With Counts::exact shapes hold the true number, with bounded the capacity. Everything
 // but `host` is written when `ready` has happened; after a failure counts are 0 and ids -1.
 struct DispatchResult {
-  TensorView rows{};            // packed [N, H], grouped [M, H], padded [local experts, capacity, H]; e4m3 when quantised
-  TensorView scales{};          // [.., S] in scale_layout; not given when there are none
+  TensorView rows{};            // packed [N, H], grouped [M, H], padded [local experts, capacity, H]; e4m3 if quantised
+  // [.., S], `..` as in `rows`, strides by scale_layout; not given when there are none. The type of the given scales;
+  // fp32 after Quantise::e4m3; after e4m3_power_of_two uint8 exponents, S padded to a multiple of 4.
+  TensorView scales{};
   TensorView local_ids{};       // packed: [N, K] int32, id within this rank, -1 = not here
   TensorView weights{};         // fp32: packed [N, K] (0 = not here); grouped [M]; padded [local experts, capacity]
   TensorView num_rows{};        // int64 [1]: N, M (padding included), or for padded the sum of counts
   TensorView counts{};          // int32 [local experts]: rows of each expert (packed: tokens that chose it)
   TensorView aligned_counts{};  // int32 [local experts]: grouped, rounded up to the alignment; otherwise as counts
-  TensorView offsets{};         // int64: packed [R + 1] first row of each source rank; grouped and padded [local experts + 1]
+  TensorView offsets{};         // int64: packed [R + 1] first row of each source rank; else [local experts + 1]
   TensorView dropped{};         // int64 [1]: rows left out here (OnOverflow::drop)
 
   // Counts::exact only; zero or empty otherwise.

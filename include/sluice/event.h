@@ -17,7 +17,8 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// A copyable handle. An empty one has happened already. Thread-safe.
+// A copyable handle. An empty one has happened already. Others come from the results of dispatch and combine; a
+// caller cannot make one for work of his own. Thread-safe.
 class SLUICE_API Event {
  public:
   Event() = default;
@@ -35,7 +36,8 @@ class SLUICE_API Event {
 
   // Work given to `stream` afterwards runs after this event. Does not throw for a failed operation (its
   // counts are 0 then). Blocks until the operation has been queued to its end: where a host thread waits for
-  // peers (docs/semantics.md), until they have come. On the CPU engine, which has no streams, it is wait().
+  // peers (docs/semantics.md), until they have come. On the CPU engine, which has no streams, it blocks as
+  // wait() does.
   void stream_wait(Stream stream) const;
 
   // Used by the library itself.

@@ -31,7 +31,8 @@ class SLUICE_API Group {
   Group() = default;
 
   // `size` ranks as threads of this process: element i is for the thread that plays rank i; move it
-  // there, since a rank is seen as gone when its last handle goes. Not collective, returns at once. Throws ArgumentError unless 1 <= size <= limits::ranks_per_node.
+  // there, since a rank is seen as gone when its last handle goes. Not collective, returns at once.
+  // Throws ArgumentError unless 1 <= size <= limits::ranks_per_node.
   static std::vector<Group> threads(int size);
 
   // Rank and size from the environment: of `sluice run` or torchrun (RANK, WORLD_SIZE, MASTER_ADDR,

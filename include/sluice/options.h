@@ -33,15 +33,19 @@ enum class OnOverflow : std::uint8_t {
 enum class Quantise : std::uint8_t {
   none,
   e4m3,               // scale = a / 448 as FP32
-  e4m3_power_of_two,  // scale = 2^ceil(log2(a / 448)), one exponent byte (bias 127) each, row padded to 4 bytes with zeros
+  // scale = 2^ceil(log2(a / 448)), one exponent byte (bias 127) each, row padded with zeros to a multiple of 4 bytes
+  e4m3_power_of_two,
 };
 
 enum class ScaleLayout : std::uint8_t {
   row,     // [rows, S]
-  column,  // element (row, s) at s * ld + row; ld (strides) = rows of the capacity, padded to 16 bytes of scales
+  // Packed and grouped: shape [rows, S], strides [1, ld]. Padded: [local experts, C, S], strides [C, 1, ld]. ld is the
+  // call's capacity (padded: local experts * C), rounded up so that a column is a multiple of 16 bytes. With
+  // Counts::exact and no capacity it follows from what the arena has free: read it from `strides`.
+  column,
 };
 
-// How bytes move. More follow with the CUDA engine.
+// How bytes move. There is no choice yet.
 enum class Method : std::uint8_t { automatic };
 
 // Which queue runs the operation.
