@@ -10,7 +10,7 @@ import time
 import uuid
 
 MARK = "SLUICE_TEST_RUN"
-SETTLE_S = 5  # contract F4: every process is gone within 5 s
+SETTLE_S = 5  # promise F4: every process is gone within 5 s
 SHARED_FOLDERS = ["/dev/shm", "/tmp", os.environ.get("XDG_RUNTIME_DIR", "")]
 
 

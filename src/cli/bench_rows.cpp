@@ -68,7 +68,7 @@ struct ExpectedRow {
   std::vector<float> scales;
 };
 
-// The row as it must arrive: as it is, or quantised as contract V4 says.
+// The row as it must arrive: as it is, or quantised as promise V4 says.
 void expect_row(const BenchCase& bench, int source, std::int64_t token, std::vector<std::uint8_t>& raw,
                 ExpectedRow& out) {
   const std::int64_t hidden = bench.flags.shape.hidden;
@@ -151,7 +151,7 @@ void add_scaled(std::vector<float>& acc, const void* row, DataType type, float w
   }
 }
 
-// The token's row as contract V3 defines it, in plain scalar code.
+// The token's row as promise V3 defines it, in plain scalar code.
 class HomeRow {
  public:
   HomeRow(const BenchCase& bench, int rank)

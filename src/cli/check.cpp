@@ -1,4 +1,4 @@
-// `sluice check`: the contract's promises on this machine, one line each.
+// `sluice check`: the library's promises on this machine, one line each.
 #include "cli/check.h"
 
 #include <fmt/format.h>
@@ -169,7 +169,7 @@ Command add_check(CLI::App& program) {
   auto flags = std::make_shared<CommonFlags>();
   auto only = std::make_shared<std::vector<std::string>>();
   CLI::App* app =
-      program.add_subcommand("check", "Test the promises of the contract on this machine, one line each");
+      program.add_subcommand("check", "Test the promises of the library on this machine, one line each");
   add_common_flags(*app, *flags);
   app->add_option("--only", *only, "Only these promises (docs/promises.md), for example V1,C6")
       ->delimiter(',');

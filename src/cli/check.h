@@ -1,4 +1,4 @@
-// The contract's promises as short tests that a user can run on his machine, through the public
+// The promises of the library as short tests that a user can run on his machine, through the public
 // interface alone.
 #pragma once
 
@@ -44,7 +44,7 @@ struct Promise {
   const char* reason = "";
 };
 
-// All, in the order of the contract.
+// All, in the order of docs/promises.md.
 std::vector<Promise> all_promises();
 void add_value_promises(std::vector<Promise>& list);
 void add_shape_promises(std::vector<Promise>& list);

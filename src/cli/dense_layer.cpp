@@ -11,7 +11,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr double kUnit = 0x1p-8;  // of bf16, as contract V3 counts
+constexpr double kUnit = 0x1p-8;  // of bf16, as promise V3 counts
 constexpr double kInfinite = 0x1.FFp127;  // from here on rounding to bf16 gives infinity
 constexpr std::int64_t kBlock = 1024;
 

@@ -64,7 +64,7 @@ struct Comparison {
 };
 
 // Computes the layer densely in FP64 for all tokens and compares `outputs` (bf16 bits [tokens, hidden]).
-// `first_expert` [ranks + 1] is used for the tolerance only, which per element is contract V3's, n rows:
+// `first_expert` [ranks + 1] is used for the tolerance only, which per element is promise V3's, n rows:
 //
 //   u |exact| + (n + 2) 2^-24 sum |w y| + u sum over ranks |partial sum| + 2^-134,  u = 2^-8
 //

@@ -49,7 +49,7 @@ struct Records {
 };
 
 // Whether a record of `source` names its own window, or nothing. Peers of the same user write it: a broken one must
-// not take this rank along (contract F6).
+// not take this rank along (promise F6).
 SLUICE_HD inline bool names_own_window(const ControlRecord& record, int source, std::int64_t window_bytes) {
   for (const Place* place : {&record.rows, &record.scales, &record.ids, &record.weights, &record.values}) {
     if (place->rank == -1) continue;

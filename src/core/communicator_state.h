@@ -70,7 +70,7 @@ class CommunicatorState {
   // Lets the peers know, then throws `error` again, with the call where it lacks one.
   [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error);
   void check_route(const Route& route, const std::string& where) const;
-  // What an earlier bounded call found in its ids shows at the latest here (contract S4).
+  // What an earlier bounded call found in its ids shows at the latest here (promise S4).
   void throw_earlier_fault(int channel);
   void throw_if_failed(OperationKind kind, int channel) const;
   void log(LogLevel level, const std::string& message) const;

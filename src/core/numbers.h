@@ -1,5 +1,5 @@
 // The arithmetic of rows, one number at a time: every conversion, the separately rounded product and
-// sum, and the quantise scale. Each engine gives these bits (contract V3, V4).
+// sum, and the quantise scale. Each engine gives these bits (promises V3, V4).
 //
 // Rounding is to nearest even, in integers, so it depends on no mode, flag or instruction set. A NaN that
 // comes out of a conversion is the canonical one of its type. Host code that includes this is built with

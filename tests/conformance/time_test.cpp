@@ -110,7 +110,7 @@ Seen dispatch_with_delay(Rank& self, sluice::Communicator& comm, const Batch& ba
   return seen;
 }
 
-// 5 % (contract F7) is asked for in a long run only: on a busy machine others empty the caches during the
+// 5 % (promise F7) is asked for in a long run only: on a busy machine others empty the caches during the
 // delay. Waiting that counted as moving would more than double it.
 PROMISE(F7, a_delay_of_5_ms_is_waited_for_and_moving_time_is_unchanged, {{2}}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer changes what takes time";

@@ -233,7 +233,7 @@ PROMISE(V7, every_element_type_with_any_scales, {{2, 3}}) {
       recipe.call.scale_type = kind.scale_type;
       recipe.call.counts = turn % 2 == 0 ? Counts::exact : Counts::bounded;
       recipe.call.scale_layout = column ? ScaleLayout::column : ScaleLayout::row;
-      if (kind.type == DataType::uint8) continue;  // not an element type of the contract
+      if (kind.type == DataType::uint8) continue;  // left out here
       jobs.emplace_back(recipe);
     }
     Round round;

@@ -1,5 +1,5 @@
 // A process that is delayed, frozen or killed before each step of a dispatch and of a combine: its peers
-// succeed with every row there, or get PeerError in time, and leave with code 0 (contract F1, F2, F8).
+// succeed with every row there, or get PeerError in time, and leave with code 0 (promises F1, F2, F8).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

@@ -1,4 +1,4 @@
-// What a hostile reading of the contract found once.
+// What a hostile reading of the promises found once.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

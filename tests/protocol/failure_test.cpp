@@ -1,5 +1,5 @@
 // Ranks that give up at any moment, or stop for ever, under every schedule: nobody hangs, nobody is told
-// of a success that is none, counts stay 0 and ids -1 (contract F1, F2, F8).
+// of a success that is none, counts stay 0 and ids -1 (promises F1, F2, F8).
 #include <gtest/gtest.h>
 
 #include <cstdio>
