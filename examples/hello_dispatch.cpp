@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
-static void rank_main(const sluice::Group& group, bool& right) {
+static void rank_main(sluice::Group group, bool& right) {
   constexpr std::int64_t tokens = 4, hidden = 16, topk = 2;
   sluice::Communicator comm(
       group,
@@ -33,9 +35,10 @@ static void rank_main(const sluice::Group& group, bool& right) {
 
 int main() {
   bool right[2] = {true, true};
-  const std::vector<sluice::Group> groups = sluice::Group::threads(2);
-  std::thread other([&] { rank_main(groups[1], right[1]); });
-  rank_main(groups[0], right[0]);
+  // Each thread gets the only handle of its rank, so that a peer sees at once when it has gone.
+  std::vector<sluice::Group> groups = sluice::Group::threads(2);
+  std::thread other(rank_main, std::move(groups[1]), std::ref(right[1]));
+  rank_main(std::move(groups[0]), right[0]);
   other.join();
   std::puts(right[0] && right[1] ? "every token came home as the sum of its rows" : "WRONG");
   return right[0] && right[1] ? 0 : 1;
