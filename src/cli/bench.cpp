@@ -13,6 +13,7 @@
 #include "cli/bench_rank.h"
 #include "cli/json.h"
 #include "cli/machine.h"
+#include "cli/say.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -208,9 +209,9 @@ int run_bench(const BenchFlags& flags) {
   for (const std::int64_t tokens : flags.shape.tokens) {
     for (const Op op : ops) {
       const BenchCase bench = make_case(flags, op, launcher.ranks(), tokens);
-      if (progress) fmt::print(stderr, "\r\033[K{} of {} tokens ...", name_of(op), tokens);
+      if (progress) say("\r\033[K{} of {} tokens ...", name_of(op), tokens);
       const BenchResult result = measure(launcher, bench);
-      if (progress) fmt::print(stderr, "\r\033[K");
+      if (progress) say("\r\033[K");
       if (!launcher.prints()) continue;
       const Json record = bench_record(result, launcher.launch());
       if (heading) print_heading(flags, launcher.ranks(), record["machine"]);

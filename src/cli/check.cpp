@@ -11,6 +11,7 @@
 
 #include "cli/engine_views.h"
 #include "cli/json.h"
+#include "cli/say.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -142,9 +143,9 @@ int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   for (const Promise& promise : all_promises()) {
     if (!only.empty() && std::find(only.begin(), only.end(), promise.id) == only.end()) continue;
-    if (progress) fmt::print(stderr, "\r\033[K{} ...", promise.id);
+    if (progress) say("\r\033[K{} ...", promise.id);
     const Verdict verdict = check(promise, launcher, flags);
-    if (progress) fmt::print(stderr, "\r\033[K");
+    if (progress) say("\r\033[K");
     ++counts[static_cast<int>(verdict.status)];
     if (!launcher.prints()) continue;
     flags.json ? print_line(check_record(promise, verdict, launcher, engine))

@@ -14,6 +14,7 @@
 #include "cli/json.h"
 #include "cli/moe_layer.h"
 #include "cli/routing_file.h"
+#include "cli/say.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -223,12 +224,12 @@ int run_demo(const DemoFlags& flags) {
   Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks);
   const DemoPlan plan = make_plan(flags, launcher.ranks());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
-  if (progress) fmt::print(stderr, "{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));
+  if (progress) say("{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));
   const auto results = launcher.run([&](RankContext& context) { return demo_rank(plan, context); });
   if (!launcher.prints()) return kDone;
-  if (progress) fmt::print(stderr, "\r\033[Kcomparing with the dense layer ...");
+  if (progress) say("\r\033[Kcomparing with the dense layer ...");
   DemoReport report = judge(plan, results);
-  if (progress) fmt::print(stderr, "\r\033[K");
+  if (progress) say("\r\033[K");
   report.shape = plan.shape;
   report.tokens = plan.max_tokens();
   report.first_expert = plan.first_expert;

@@ -78,10 +78,6 @@ Json transports_record() {
   Json list = Json::array();
   list.push_back(
       {{"name", "shared memory"}, {"usable", true}, {"reason", nullptr}, {"reach", "ranks of one machine"}});
-  list.push_back({{"name", "libfabric"},
-                  {"usable", false},
-                  {"reason", "more than one node is not supported yet"},
-                  {"reach", "between machines"}});
   return list;
 }
 

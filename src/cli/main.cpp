@@ -9,6 +9,7 @@
 
 #include "cli/json.h"
 #include "cli/run.h"
+#include "cli/say.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -23,13 +24,13 @@ bool wants_json(const std::vector<std::string>& arguments) {
 }
 
 int report_bad_usage(const std::string& command, const std::string& sentence, bool json) {
-  fmt::print(stderr, "sluice{}{}: {}\n", command.empty() ? "" : " ", command, sentence);
+  say("sluice{}{}: {}\n", command.empty() ? "" : " ", command, sentence);
   if (json) print_line(error_record({"UsageError", sentence, -1}));
   return kBadUsage;
 }
 
 int report_failure(const std::string& command, const Failure& failure, bool json) {
-  fmt::print(stderr, "sluice {}: {}: {}\n", command, failure.kind, failure.message);
+  say("sluice {}: {}: {}\n", command, failure.kind, failure.message);
   if (json) print_line(error_record(failure));
   return kFailed;
 }

@@ -19,6 +19,7 @@
 
 #include "cli/children.h"
 #include "cli/run_output.h"
+#include "cli/say.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -112,7 +113,7 @@ int exec_program(const RunFlags& flags, int rank, int port, int out, int err) {
   argv.push_back(nullptr);
   execvp(argv[0], argv.data());
   const int why = errno;
-  fmt::print(stderr, "sluice run: {}: {}\n", flags.program[0], std::strerror(why));
+  say("sluice run: {}: {}\n", flags.program[0], std::strerror(why));
   std::fflush(stderr);
   return why == ENOENT ? 127 : 126;  // as a shell says it
 }
@@ -226,7 +227,7 @@ class Job {
     if (err_.pending() || out_.pending()) return exit_code_ != 0 ? exit_code_ : 128 + asked_;
     const int lost = out_.failure() != 0 ? out_.failure() : own_err_.failure();
     if (lost == 0 || lost == EPIPE) return exit_code_;
-    fmt::print(stderr, "sluice run: output of the ranks could not be written and is lost: {}\n",
+    say("sluice run: output of the ranks could not be written and is lost: {}\n",
                std::strerror(lost));
     return exit_code_ != 0 ? exit_code_ : static_cast<int>(kFailed);
   }
@@ -259,10 +260,10 @@ int run_main(const std::vector<std::string>& arguments) {
     }
     return Job(flags).run();
   } catch (const UsageError& error) {
-    fmt::print(stderr, "sluice run: {}\n", error.what());
+    say("sluice run: {}\n", error.what());
     return kBadUsage;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "sluice run: {}\n", error.what());
+    say("sluice run: {}\n", error.what());
     return kFailed;
   }
 }

@@ -1,5 +1,7 @@
 #include "core/communicator_state.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -35,6 +37,7 @@ class CommunicatorState::Admission {
   Admission(CommunicatorState& state, int channel, const std::string& where) {
     const int rank = state.config_.topology.rank;
     const ArgumentCheck check(where, rank);
+    state.require_own_process(check);
     check.between("channel", channel, 0, state.config_.options.channels - 1);
     channel_ = state.channels_[static_cast<std::size_t>(channel)].get();
     if (channel_->busy.exchange(true, std::memory_order_acquire)) {
@@ -98,6 +101,11 @@ AgreeArgs CommunicatorState::agree_args(OperationKind kind, int channel, const s
   return agree;
 }
 
+void CommunicatorState::require_own_process(const ArgumentCheck& check) const {
+  check.require(getpid() == process_, "this is a forked copy of a communicator, without its threads and windows; make a new "
+                                      "group and communicator in the new process");
+}
+
 std::shared_ptr<engine::LaneEvent> CommunicatorState::next_event(int channel) {
   auto event = engine_->make_event();
   event->order = {channel, ++channels_[static_cast<std::size_t>(channel)]->events};
@@ -113,7 +121,11 @@ void CommunicatorState::throw_earlier_fault(int channel) {
     }
     const std::shared_ptr<EventState> done = *it;
     it = checking.erase(it);
-    done->throw_untold_fault();
+    try {
+      done->throw_untold_fault();
+    } catch (const ArgumentError& error) {
+      throw ArgumentError(fmt::format("an earlier call, heard of now: {}", error.what()), error.rank());
+    }
   }
 }
 
@@ -173,6 +185,7 @@ void CommunicatorState::used_on(const TensorView& view, void* stream) {
 TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype) {
   const std::string call = fmt::format("allocate on rank {} of {}", config_.topology.rank, config_.topology.ranks);
   const ArgumentCheck check(call, config_.topology.rank);
+  require_own_process(check);
   check.between("rows", rows, 0, limits::elements);
   check.between("row_bytes", row_bytes, 1, limits::row_bytes);
   if (row_bytes % limits::row_bytes_multiple != 0) {

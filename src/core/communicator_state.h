@@ -1,6 +1,8 @@
 // What stands behind a Communicator: calls in, scripts out.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include <sluice/communicator.h>
 #include <sluice/errors.h>
 
+#include "core/argument_check.h"
 #include "core/call.h"
 #include "core/config.h"
 #include "core/memory.h"
@@ -83,10 +86,12 @@ class CommunicatorState {
   DispatchParts dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
   DispatchResult dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
   void learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks, DispatchResult& result);
+  void require_own_process(const ArgumentCheck& check) const;
   // The next event of this channel.
   std::shared_ptr<engine::LaneEvent> next_event(int channel);
   void use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event, Common& common);
 
+  const pid_t process_ = getpid();
   Config config_;
   std::vector<int> nodes_;
   std::unique_ptr<engine::Engine> engine_;

@@ -9,7 +9,7 @@
 namespace sluice::engine {
 
 // While it lives, this thread destroys a communicator, whose waits end at deadline_ns(): a process with a dead or
-// idle peer must be gone within five seconds (contract F4), however many communicators it destroys one after
+// idle peer must be gone within five seconds (promise F4), however many communicators it destroys one after
 // another, so what one of them has waited is taken from those that follow at once.
 class Leaving {
  public:

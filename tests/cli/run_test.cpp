@@ -213,6 +213,14 @@ TEST(run, ranks_that_ignore_sigterm_are_killed_after_a_while_or_at_the_second) {
   EXPECT_LT(twice.seconds, 2.5);
 }
 
+TEST(run, what_cannot_be_said_does_not_abort) {
+  const auto code = [](const std::string& rest) { return run_command({"sh", "-c", program_path() + " " + rest}).code; };
+  EXPECT_EQ(code("demo --bogus 2>/dev/full"), 2);
+  EXPECT_EQ(code("demo --bogus 2>&-"), 2);
+  EXPECT_EQ(code("run --bogus 2>/dev/full"), 2);
+  EXPECT_EQ(code("run -n 1 -- false 2>/dev/full"), 1);
+}
+
 TEST(run, bad_usage_is_2) {
   EXPECT_EQ(run_program({"run"}).code, 2);
   EXPECT_EQ(run_program({"run", "-n", "2"}).code, 2);

@@ -1,5 +1,6 @@
 // Corners that a review found broken: outputs without room, weights that are odd numbers, hosts far ahead,
 // owners that own their communicator, several communicators that leave at once, float exceptions that trap.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cfenv>
@@ -276,6 +277,33 @@ PROMISE(F6, a_window_whose_size_can_change_is_refused, {{2}, Where::processes}) 
       return;
     }
     expect_error<sluice::PeerError>([&] { windows.connect(group); }, {"rank 1", "size can change"});
+  });
+}
+
+PROMISE(C10, a_forked_copy_is_told_that_it_is_one, {{1, 2}, Where::processes}) {
+  const Job job(small(at, 49));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    const pid_t child = fork();
+    if (child == 0) {
+      int refused = 0;
+      const auto expect_refusal = [&](auto&& call) {
+        try {
+          call();
+        } catch (const sluice::ArgumentError& error) {
+          refused += std::strstr(error.what(), "forked copy") != nullptr;
+        }
+      };
+      expect_refusal([&] { comm.dispatch(brought->args); });
+      expect_refusal([&] { comm.combine({}); });
+      expect_refusal([&] { comm.allocate(1, 64, DataType::bf16); });
+      _exit(refused == 3 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    round_trip(comm, job, self.rank, {});
   });
 }
 

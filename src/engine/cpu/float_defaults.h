@@ -1,4 +1,4 @@
-// The arithmetic that contract V3 assumes: rounding to nearest even, subnormals kept, no trap. A thread inherits
+// The arithmetic that promise V3 assumes: rounding to nearest even, subnormals kept, no trap. A thread inherits
 // its creator's mode, and frameworks switch subnormals off (flush to zero), so whoever runs a kernel sets it.
 #pragma once
 

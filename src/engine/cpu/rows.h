@@ -1,5 +1,5 @@
 // Row arithmetic of the CPU engine: one row at a time, vectorised with Highway, dispatched at run time.
-// Every SIMD target gives the same bits as core/numbers.h (contract V3, V4).
+// Every SIMD target gives the same bits as core/numbers.h (promise V3, V4).
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ struct SumRows {
   std::int64_t n = 0;
 };
 
-// out = round(bias[0] + bias[1] + sum of weights[i] * rows[i]) in the order and rounding of contract V3.
+// out = round(bias[0] + bias[1] + sum of weights[i] * rows[i]) in the order and rounding of promise V3.
 void sum_rows(const SumRows& sum);
 
-// Quantises one row of n bf16, fp16 or fp32 elements to e4m3 (contract V4). `scales` receives
+// Quantises one row of n bf16, fp16 or fp32 elements to e4m3 (promise V4). `scales` receives
 // ceil(n / 128) floats (Quantise::e4m3), or as many exponent bytes padded to a multiple of 4 with zeros
 // (Quantise::e4m3_power_of_two).
 void quantise_row(std::uint8_t* out, void* scales, const void* row, DataType type, std::int64_t n, Quantise form);

@@ -1,5 +1,5 @@
 // Sums of rows, a warp per item. The rows come through the warp's ring; the FP32 sums of a piece, up to a few
-// vectors of each lane, stay in registers while the item's rows are added in order (contract V3).
+// vectors of each lane, stay in registers while the item's rows are added in order (promise V3).
 //
 // A Work says what to add:
 //   std::int64_t items() const
