@@ -85,7 +85,7 @@ __device__ void gather_floats(const GatherArgs& args) {
   }
 }
 
-__global__ void __launch_bounds__(copy_threads, 1)
+__global__ void __launch_bounds__(32 * most_copy_warps, 1)
 gather_copy_kernel(const __grid_constant__ GatherArgs args, const __grid_constant__ StepContext step,
                    const __grid_constant__ RingShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -97,7 +97,7 @@ gather_copy_kernel(const __grid_constant__ GatherArgs args, const __grid_constan
 }
 
 template <DataType in, DataType out>
-__global__ void __launch_bounds__(32 * gather_warps, 1)
+__global__ void __launch_bounds__(32 * most_sum_warps, 1)
 gather_sum_kernel(const __grid_constant__ GatherArgs args, const __grid_constant__ StepContext step,
                   const __grid_constant__ SumShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -154,7 +154,7 @@ struct TokenSum {
 };
 
 template <DataType in, DataType out>
-__global__ void __launch_bounds__(32 * reduce_warps, 1)
+__global__ void __launch_bounds__(32 * most_sum_warps, 1)
 reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ StepContext step,
               const __grid_constant__ SumShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -190,21 +190,26 @@ unsigned blocks_for(const Launch& how, std::int64_t items, int warps) {
 }  // namespace
 
 cudaError_t launch(const GatherArgs& args, const StepContext& step, const Launch& how) {
-  const unsigned blocks = blocks_for(how, args.route.packed_limit, copy_warps);
   if (args.route.layout == Layout::packed || !args.rows_out) {
-    const RingShape shape = copy_shape(args.elements * size_of(args.dtype), 1);
-    return start(gather_copy_kernel, {blocks, copy_threads, ring_shared_bytes}, how.stream, args, step, shape);
+    const CopyShape shape = copy_shape(args.elements * size_of(args.dtype), 1);
+    const unsigned blocks = blocks_for(how, args.route.packed_limit, shape.warps);
+    return start(gather_copy_kernel, {blocks, shape.threads(), ring_shared_bytes}, how.stream, args, step, shape.ring);
   }
   return with_types(args.dtype, args.sum_type, [&]<DataType in, DataType out>() {
-    const SumShape shape = sum_shape(args.elements, in, out, args.route.topk, args.weights != nullptr, gather_warps);
-    return start(gather_sum_kernel<in, out>, {blocks_for(how, args.route.packed_limit, gather_warps), 32 * gather_warps, ring_shared_bytes}, how.stream, args, step, shape);
+    SumShape shape = sum_shape(args.elements, in, out, args.route.topk);
+    shape.weighted = args.weights != nullptr;
+    const unsigned blocks = blocks_for(how, args.route.packed_limit, shape.warps);
+    return start(gather_sum_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how.stream, args, step, shape);
   });
 }
 
 cudaError_t launch(const ReduceArgs& args, const StepContext& step, const Launch& how) {
   return with_types(args.in_type, args.out_type, [&]<DataType in, DataType out>() {
-    const SumShape shape = sum_shape(args.elements, in, out, args.route.ranks, args.weighted, reduce_warps);
-    return start(reduce_kernel<in, out>, {blocks_for(how, args.route.tokens, reduce_warps), 32 * reduce_warps, ring_shared_bytes}, how.stream, args, step, shape);
+    SumShape shape = sum_shape(args.elements, in, out, args.route.ranks);
+    shape.weighted = args.weighted;
+    shape.biased = args.bias[0] != nullptr;
+    const unsigned blocks = blocks_for(how, args.route.tokens, shape.warps);
+    return start(reduce_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how.stream, args, step, shape);
   });
 }
 
@@ -215,7 +220,7 @@ cudaError_t prepare_combine() {
       const bool occurs = in == out || in == DataType::fp32 || out == DataType::fp32;
       if (error != cudaSuccess || !occurs) continue;
       error = with_types(in, out, [&]<DataType from, DataType to>() {
-        return prepare_all(ring_shared_bytes, gather_sum_kernel<from, to>, reduce_kernel<from, to>);
+        return prepare_all(sum_shared_bytes, gather_sum_kernel<from, to>, reduce_kernel<from, to>);
       });
     }
   }

@@ -9,20 +9,32 @@
 //   void beside(std::int64_t item, int lane) const      what goes beside the row
 #pragma once
 
+#include <algorithm>
+
 #include "engine/cuda/warp_ring.cuh"
 
 namespace sluice::cuda {
 
-inline constexpr int copy_warps = 14;
-inline constexpr int copy_threads = 32 * copy_warps;
+inline constexpr int most_copy_warps = 28;
 
-// Rows of more than a slot are cut into equal pieces.
-inline RingShape copy_shape(std::int64_t row_bytes, int most_destinations) {
+struct CopyShape {
+  RingShape ring;
+  int warps = 1;  // of a block
+
+  int threads() const { return 32 * warps; }
+};
+
+// As many warps as have a slot for a whole row each, since a warp moves one row at a time; 14 at least. Rows of
+// more than a slot are cut into equal pieces.
+inline CopyShape copy_shape(std::int64_t row_bytes, int most_destinations, int most_warps = most_copy_warps) {
   const std::int64_t entry = 16 + 8 * static_cast<std::int64_t>(most_destinations);
-  const std::int64_t room = ring_shared_bytes / copy_warps / 128 * 128 - 128 - 8 * core::align_up(entry, 16);
-  const std::int64_t largest = room / 16 * 16;
+  const std::int64_t beside = 256 + 8 * core::align_up(entry, 16);
+  CopyShape shape;
+  shape.warps = static_cast<int>(std::clamp<std::int64_t>(ring_shared_bytes / (row_bytes + beside), 14, most_warps));
+  const std::int64_t largest = (ring_shared_bytes / shape.warps - beside) / 16 * 16;
   const std::int64_t pieces = (row_bytes + largest - 1) / largest;
-  return ring_shape(row_bytes, core::align_up((row_bytes + pieces - 1) / pieces, 16), entry, copy_warps);
+  shape.ring = ring_shape(row_bytes, core::align_up((row_bytes + pieces - 1) / pieces, 16), entry, shape.warps);
+  return shape;
 }
 
 // By all threads of the block. Returns when the rows of this warp have been written.

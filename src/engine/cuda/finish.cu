@@ -269,8 +269,11 @@ __device__ void write_outputs(const FinishArgs& args, const StepContext& step, b
   });
 }
 
+// As many as have registers.
+constexpr int fan_out_warps = 20;
+
 // Rows have bytes to move still.
-__global__ void __launch_bounds__(copy_threads, 1)
+__global__ void __launch_bounds__(32 * fan_out_warps, 1)
 fan_out_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ StepContext step,
                const __grid_constant__ RingShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -326,8 +329,9 @@ cudaError_t launch(const FinishArgs& args, const StepContext& step, const Launch
     if (error == cudaSuccess) error = start(place_kernel, {blocks, count_threads}, how.stream, args, last.inner(), scratch);
     if (error != cudaSuccess) return error;
   }
-  const int most = args.route.layout == Layout::packed ? 1 : args.route.topk;
-  return start(fan_out_kernel, {at_most((rows + copy_warps - 1) / copy_warps), copy_threads, ring_shared_bytes}, how.stream, args, last, copy_shape(args.row_bytes, most));
+  const CopyShape shape = copy_shape(args.row_bytes, args.route.layout == Layout::packed ? 1 : args.route.topk, fan_out_warps);
+  const unsigned blocks = at_most((rows + shape.warps - 1) / shape.warps);
+  return start(fan_out_kernel, {blocks, shape.threads(), ring_shared_bytes}, how.stream, args, last, shape.ring);
 }
 
 cudaError_t prepare_finish() {

@@ -71,7 +71,7 @@ struct TokenWork {
   }
 };
 
-__global__ void __launch_bounds__(copy_threads, 1)
+__global__ void __launch_bounds__(32 * most_copy_warps, 1)
 move_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ StepContext step, const __grid_constant__ RingShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ RankPlaces places;
@@ -171,8 +171,9 @@ quantise_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ S
 cudaError_t launch(const MoveArgs& args, const StepContext& step, const Launch& how) {
   const std::int64_t tokens = std::max<std::int64_t>(args.route.tokens, 1);
   if (args.quantise == Quantise::none) {
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + copy_warps - 1) / copy_warps));
-    return start(move_kernel, {blocks, copy_threads, ring_shared_bytes}, how.stream, args, step, copy_shape(args.row_bytes, args.route.ranks));
+    const CopyShape shape = copy_shape(args.row_bytes, args.route.ranks);
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + shape.warps - 1) / shape.warps));
+    return start(move_kernel, {blocks, shape.threads(), ring_shared_bytes}, how.stream, args, step, shape.ring);
   }
   constexpr int warps = quantise_threads / 32;
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + warps - 1) / warps));

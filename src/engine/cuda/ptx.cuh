@@ -1,4 +1,4 @@
-// The instructions that the language has no word for: bulk copies with their barriers, and loads and
+// The instructions that the language has no word for: asynchronous copies with their barriers, and loads and
 // stores with an order. PTX ISA 8.0, sections 9.7.8.24 (asynchronous copies) and 9.7.12 (mbarrier).
 #pragma once
 
@@ -44,11 +44,23 @@ __device__ inline std::int64_t now_ns() {
   return time;
 }
 
-// Bulk copies. Addresses and sizes are multiples of 16 bytes.
-
 __device__ inline std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
+
+// Copies of 16 bytes by each thread, in groups. The thread that copied waits for its groups; others see the bytes
+// behind a barrier of threads.
+__device__ inline void copy_async(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most `pending` groups of this thread have not come.
+template <int pending>
+__device__ inline void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+// Bulk copies. Addresses and sizes are multiples of 16 bytes.
 
 // A barrier in shared memory: a phase ends when `arrivals` threads have arrived and the bytes they expect
 // have come.
