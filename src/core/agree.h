@@ -18,19 +18,18 @@ SLUICE_HD inline std::int32_t counts_to_send(const PublishArgs& args) {
   return args.sent ? args.topology->ranks + (args.expert_counts ? args.topology->experts : 0) : 0;
 }
 
-// A refusal by the caller stands above what this rank's kernels have found since.
-SLUICE_HD inline ControlRecord record_to_send(const PublishArgs& args, std::int64_t operation, std::int64_t now_ns) {
-  ControlRecord record = args.record;
+// Of a copy of args.record, what only a kernel knows. A refusal by the caller stands above what this rank's
+// kernels have found since.
+SLUICE_HD inline void complete_record(const PublishArgs& args, std::int64_t operation, std::int64_t now_ns, ControlRecord& record) {
   record.digest[Field::operation] = operation;
   record.sent_at_ns = now_ns;
-  if (record.refusal != Refusal::none) return record;
-  if (args.report->fault.problem != IdProblem::none) {
+  if (record.refusal != Refusal::none) return;
+  if (args.checked && args.report->fault.problem != IdProblem::none) {
     record.refusal = Refusal::id;
     record.fault = args.report->fault;
   } else if (args.made && *args.made != Outcome::go) {
     record.refusal = Refusal::route;
   }
-  return record;
 }
 
 // The records of one channel in this rank's own page.

@@ -144,6 +144,7 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
   parts.publish = publish_args(args.channel, b.report, call.digest);
   parts.publish.sent = call.makes_route() ? tables.sent : nullptr;
   parts.publish.expert_counts = call.topk > 0;
+  parts.publish.checked = call.checks && call.makes_route();
   parts.publish.made = call.makes_route() ? nullptr : tables.outcome;
   ControlRecord& record = parts.publish.record;
   record.rows = memory_->place_of(b.landed);

@@ -57,6 +57,7 @@ struct PublishArgs {
   ControlRecord record;
   const std::int32_t* sent = nullptr;  // [R + E], or null: no counts
   bool expert_counts = false;
+  bool checked = false;                // the ids, by plan: report->fault says what it found
   const Outcome* made = nullptr;       // of the route that is used, refused unless it went; null for a new one
   Report* report = nullptr;
 };

@@ -31,7 +31,8 @@ void run_kernel(const PlanArgs& args, KernelContext&) {
 
 void run_kernel(const PublishArgs& args, KernelContext& context) {
   args.report->operation = context.operation;
-  const ControlRecord record = record_to_send(args, context.operation, context.now_ns);
+  ControlRecord record = args.record;
+  complete_record(args, context.operation, context.now_ns, record);
   for (std::int32_t r = 0; r < args.topology->ranks; ++r) {
     ControlRecord& at = record_at(args, r);
     at = record;

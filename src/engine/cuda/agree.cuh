@@ -13,7 +13,9 @@ inline constexpr int agree_threads = 512;
 
 __device__ inline bool records_match(const core::Records& records, int ranks, std::int64_t window_bytes) {
   bool odd = false;
+#pragma unroll 1
   for (int r = threadIdx.x; r < ranks; r += blockDim.x) odd |= !core::names_own_window(records.of(r), r, window_bytes);
+#pragma unroll 1
   for (int i = threadIdx.x; i < ranks * core::field_count; i += blockDim.x) {
     const int r = i / core::field_count, f = i % core::field_count;
     odd |= records.of(r).refusal != core::Refusal::none ||
@@ -28,6 +30,7 @@ __device__ inline void start_grouped(const core::Topology& topology, core::Route
   __shared__ typename Scan::TempStorage temporary;
   __shared__ std::int64_t before_rank[limits::ranks_per_node];
   std::int64_t before_tile = 0;
+#pragma unroll 1
   for (int base = 0; base < topology.experts; base += agree_threads) {
     const int e = base + static_cast<int>(threadIdx.x);
     const bool inside = e < topology.experts;
@@ -42,13 +45,16 @@ __device__ inline void start_grouped(const core::Topology& topology, core::Route
     before_tile += tile;
     __syncthreads();
   }
+#pragma unroll 1
   for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
     core::start_expert(route, e, route.expert_start[e] - before_rank[topology.owner_of(e)]);
   }
 }
 
 __device__ inline void fill_route_together(const core::Records& records, const core::Topology& topology, core::RouteTables& route) {
+#pragma unroll 1
   for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) core::fill_rank(records, topology, route, r);
+#pragma unroll 1
   for (int s = threadIdx.x; s <= route.ranks; s += blockDim.x) {
     std::int64_t start = 0;
     for (int before = 0; before < s; ++before) start += records.rows(before, topology.rank);
@@ -56,10 +62,12 @@ __device__ inline void fill_route_together(const core::Records& records, const c
   }
   if (route.topk == 0) return;
   __syncthreads();
+#pragma unroll 1
   for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) core::fill_expert(records, topology, route, e);
   __syncthreads();
   if (route.layout == Layout::grouped) start_grouped(topology, route);
   if (route.layout != Layout::padded) return;
+#pragma unroll 1
   for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
     core::start_expert(route, e, core::padded_start(route, topology, topology.owner_of(e), e));
   }
@@ -69,18 +77,21 @@ __device__ inline void fill_route_together(const core::Records& records, const c
 __device__ inline bool has_room(const core::Records& records, const core::Topology& topology,
                                 const core::RouteTables& route, bool makes_route) {
   __shared__ unsigned long long need[limits::ranks_per_node];
+#pragma unroll 1
   for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) {
     std::int64_t expert = -1;
     need[r] = route.layout == Layout::padded ? 0 : core::rows_needed(route, topology, r, &expert);
   }
   __syncthreads();
   if (route.layout == Layout::padded) {
+#pragma unroll 1
     for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
       atomicMax(need + topology.owner_of(e), static_cast<unsigned long long>(route.expert_total[e]));
     }
   }
   __syncthreads();
   bool lacks = false;
+#pragma unroll 1
   for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) {
     auto rows = static_cast<std::int64_t>(need[r]);
     if (!makes_route && rows > route.limit[r]) rows = route.limit[r];
@@ -95,10 +106,12 @@ __device__ inline void fill_report_together(const core::RouteTables& route, cons
   using Reduce = cub::BlockReduce<std::int64_t, agree_threads>;
   __shared__ typename Reduce::TempStorage temporary;
   const int me = topology.rank;
+#pragma unroll 1
   for (int s = threadIdx.x; s < route.ranks; s += blockDim.x) {
     report.per_source[s] = route.source_start[s + 1] - route.source_start[s];
   }
   std::int64_t kept = 0, dropped = 0;
+#pragma unroll 1
   for (int e = topology.first_expert[me] + threadIdx.x; route.topk > 0 && e < topology.first_expert[me + 1]; e += blockDim.x) {
     const std::int64_t rows = core::rows_to_report(route, me, e);
     report.per_expert[e - topology.first_expert[me]] = rows;
@@ -120,38 +133,37 @@ __device__ inline void fill_report_together(const core::RouteTables& route, cons
   report.rows = channel.rows;
 }
 
+// Why it does not go. Out of line: what stands between the instructions of a good operation is fetched too, and
+// small kernels spend most of their time on that.
+__device__ __noinline__ core::Outcome say_why_not(const core::AgreeArgs& args, core::Records records) {
+  const core::Topology& topology = *args.topology;
+  core::Verdict& verdict = args.report->verdict;
+  core::compare_records(records, topology.ranks, args.window_bytes, verdict);
+  if (verdict.outcome == core::Outcome::go) core::check_room(records, topology, args.route, args.makes_route, verdict);
+  return verdict.outcome;
+}
+
 // core::agree by all threads of a block.
 __device__ inline void agree_together(const core::AgreeArgs& args, DeviceChannel& channel) {
   const core::Topology& topology = *args.topology;
   const core::Records records{args.addresses->base[topology.rank], args.page, args.channel};
   core::RouteTables route = args.route;
   core::Placement placement = args.placement;
-  __shared__ Raw<core::Verdict> shared_verdict;
-  core::Verdict& verdict = shared_verdict.get();
   bool goes = records_match(records, topology.ranks, args.window_bytes);
-  if (threadIdx.x == 0) {
-    verdict = {};
-    if (!goes) core::compare_records(records, topology.ranks, args.window_bytes, verdict);
-  }
+  if (goes && args.makes_route) fill_route_together(records, topology, route);
+  __syncthreads();
+  const bool drops = args.makes_route && args.drop;
+  if (goes && !drops) goes = has_room(records, topology, route, args.makes_route);
   if (goes) {
-    if (args.makes_route) fill_route_together(records, topology, route);
-    __syncthreads();
-    const bool drops = args.makes_route && args.drop;
-    if (!drops && !has_room(records, topology, route, args.makes_route)) {
-      goes = false;
-      if (threadIdx.x == 0) core::check_room(records, topology, route, args.makes_route, verdict);
-    }
-  }
-  if (goes) {
+#pragma unroll 1
     for (int r = threadIdx.x; r < topology.ranks; r += blockDim.x) core::fill_placement(records, topology.rank, placement, r);
     if (args.kind == core::OperationKind::dispatch) fill_report_together(route, topology, *args.report, channel);
   }
-  __syncthreads();
   if (threadIdx.x != 0) return;
-  if (goes) verdict.outcome = core::Outcome::go;
-  channel.outcome = verdict.outcome;
-  if (args.makes_route) *route.outcome = verdict.outcome;
-  args.report->verdict = verdict;
+  const core::Outcome outcome = goes ? core::Outcome::go : say_why_not(args, records);
+  channel.outcome = outcome;
+  if (args.makes_route) *route.outcome = outcome;
+  if (goes) args.report->verdict.outcome = outcome;
 }
 
 }  // namespace sluice::cuda

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "engine/cuda/agree.cuh"
+#include "engine/cuda/block.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/start.cuh"
 #include "engine/cuda/step.cuh"
@@ -12,26 +13,36 @@ using namespace core;
 
 namespace {
 
-__device__ void copy_words(void* to, const void* from, std::int64_t words) {
+// By so many threads, of which this one is the `first`th.
+__device__ void copy_words(void* to, const void* from, int words, int first, int threads) {
   auto* const out = static_cast<std::uint32_t*>(to);
   const auto* const in = static_cast<const std::uint32_t*>(from);
-  for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) out[i] = in[i];
+#pragma unroll 1
+  for (int i = first; i < words; i += threads) out[i] = in[i];
 }
 
 // By all threads of a block.
 __device__ void publish(const PublishArgs& args, const StepContext& step, bool well) {
+  constexpr int record_words = sizeof(ControlRecord) / 4;
   __shared__ Raw<ControlRecord> shared;
+  copy_words(&shared, &args.record, record_words, threadIdx.x, blockDim.x);
+  __syncthreads();
   if (threadIdx.x == 0) {
     DeviceChannel& channel = *step.channel;
-    args.report->operation = ++channel.operation;
+    const std::int64_t operation = channel.operation + 1;
+    channel.operation = operation;
     channel.outcome = Outcome::pending;
-    if (well) shared.get() = record_to_send(args, channel.operation, now_ns());
+    args.report->operation = operation;
+    if (well) complete_record(args, operation, now_ns(), shared.get());
   }
   __syncthreads();
-  for (int r = 0; well && r < args.topology->ranks; ++r) {
+  // A warp per rank: the way to each record is a chain of loads.
+  const int warps = static_cast<int>(blockDim.x) / 32;
+#pragma unroll 1
+  for (int r = static_cast<int>(threadIdx.x) / 32; well && r < step.ranks; r += warps) {
     ControlRecord& at = record_at(args, r);
-    copy_words(&at, &shared, sizeof(ControlRecord) / 4);
-    copy_words(counts_per_rank(&at), args.sent, counts_to_send(args));
+    copy_words(&at, &shared, record_words, lane_of_thread(), 32);
+    copy_words(counts_per_rank(&at), args.sent, counts_to_send(args), lane_of_thread(), 32);
   }
 }
 

@@ -49,9 +49,7 @@ class DeviceFlags {
   __device__ int ranks() const { return step_.ranks; }
 
   // What the own watchdog said first: it gave up for this rank.
-  __device__ bool may_proceed_after_await() {
-    if (failed()) return false;
-    if (!alarmed()) return true;
+  __device__ bool may_proceed_though_alarmed() {
     const core::Status given_up = told_by(rank());
     if (given_up.failed) {
       fail(given_up);
@@ -93,6 +91,20 @@ class DeviceFlags {
 };
 static_assert(sizeof(core::Status) % 8 == 0);
 
+// A channel that has not failed: its tail has nothing to tell.
+struct WellFlags : DeviceFlags {
+  using DeviceFlags::DeviceFlags;
+  __device__ core::Status own() const { return {}; }
+};
+
+// What seldom happens is out of line: a small kernel spends most of its time on fetching its instructions.
+__device__ __noinline__ inline bool answer_alarm(const StepContext& step) { return DeviceFlags(step).may_proceed_though_alarmed(); }
+__device__ __noinline__ inline void finish_failed_step(const StepContext& step) {
+  DeviceFlags flags(step);
+  flags.tell_host();
+  core::finish_step(flags, step.tail);
+}
+
 // Room in shared memory for what has a constructor.
 template <class T>
 struct Raw {
@@ -108,7 +120,8 @@ __device__ inline bool may_work(const StepContext& step) {
     DeviceFlags flags(step);
     // One block looks for news: the word lies across the bus, and 24 blocks that read it take 24 us
     // (bench/probes/pinned_read).
-    well = step.awaited && blockIdx.x == 0 ? flags.may_proceed_after_await() : !flags.failed();
+    well = !flags.failed();
+    if (well && step.awaited && blockIdx.x == 0 && flags.alarmed()) well = answer_alarm(step);
   }
   __syncthreads();
   return well || step.always;
@@ -138,10 +151,10 @@ __device__ inline void end_step(const StepContext& step, Last&& last) {
   last();
   __syncthreads();
   if (threadIdx.x != 0) return;
-  DeviceFlags flags(step);
-  if (flags.failed()) flags.tell_host();
+  WellFlags flags(step);
   if (step.stamp != core::Stamp::none) step.report->stamps[static_cast<int>(step.stamp)] = now_ns();
-  core::finish_step(flags, step.tail);
+  if (flags.failed()) finish_failed_step(step);
+  else core::finish_step(flags, step.tail);
   if (step.phase != StepContext::same_phase) {
     const auto phase = static_cast<Phase>(step.phase);
     store_relaxed_system(&flags.mine().progress, progress_of(step.channel->operation, step.kind, phase));
