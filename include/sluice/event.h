@@ -25,7 +25,8 @@ class SLUICE_API Event {
 
   // Blocks until it has happened. Throws what went wrong in the operation: PeerError, CapacityError
   // (every rank), ArgumentError (ids found illegal while the operation ran). Throws the same again
-  // when called again. Not during capture.
+  // when called again. The event of a call that was captured into a graph belongs to the graph: wait,
+  // wait_for and query throw ArgumentError.
   void wait() const;
 
   // The same for at most `timeout_ms` milliseconds; false when it has not happened by then.

@@ -127,35 +127,38 @@ CombineResult combine_result(const CombineArgs& args, const CombineCall& call, c
 CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* stream) {
   CombineCall call;
   CombineBlocks b;
-  std::shared_ptr<engine::LaneEvent> caller;
+  const Caller caller = caller_of(stream, args.run_on, where(OperationKind::combine), false);
+  std::shared_ptr<engine::LaneEvent> called;
   try {
     throw_earlier_fault(args.channel);
     check_route(args.route, where(OperationKind::combine));
     call = check_call(args, config_, where(OperationKind::combine));
     b = take_combine_blocks(args, call, config_.topology, *memory_);
-    if (engine_->window().event_on && !args.after.state()) caller = engine_->window().event_on(stream);
+    const bool streams = engine_->window().event_on != nullptr && !caller.runs;
+    if (streams && !args.after.state()) called = engine_->window().event_on(stream);
   } catch (const Error& error) {
-    refuse(OperationKind::combine, args.channel, error);
+    refuse(OperationKind::combine, args.channel, error, caller);
   }
   const engine::WindowView& window = engine_->window();
   const RouteState& route = *args.route.state();
   CombineParts parts;
   Common& common = parts.common;
+  common.caller = caller;
   common.num_sms = args.num_sms;
   common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
   common.report = engine_->make_report();
   parts.ready = next_event(args.channel);
   parts.inputs_free = next_event(args.channel);
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
-  if (caller) common.data.push_back({caller, false});
+  if (called) common.data.push_back({called, false});
   if (route.channel != args.channel) common.first.push_back({route.made, true});
   for (const auto& block : {b.sums, b.output, b.temporary}) {
     if (!block) continue;
     depend_on(common, *block);
-    block->used_until(parts.inputs_free);
+    use_until(block, parts.inputs_free, common);
   }
-  b.output->used_on(stream);
-  route.block->used_until(parts.inputs_free);
+  if (!caller.captured) b.output->used_on(stream);
+  use_until(route.block, parts.inputs_free, common);
   for (const ConstTensorView& view : {args.rows, args.weights, args.values, args.bias[0], args.bias[1],
                                       ConstTensorView(args.output), ConstTensorView(args.waited)}) {
     use_until(view, parts.inputs_free, common);

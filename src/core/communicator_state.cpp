@@ -13,6 +13,12 @@
 namespace sluice::core {
 
 bool EventState::wait(std::chrono::milliseconds timeout) const {
+  if (event_->captured()) {
+    throw ArgumentError(fmt::format("{} on rank {} of {}: the call was captured into a graph, so the host cannot wait for "
+                                    "its event; wait for the stream in which the graph runs",
+                                    name_of(context_.kind), context_.rank, context_.ranks),
+                        context_.rank);
+  }
   if (!event_->wait(timeout)) return false;
   const bool failed = event_->state() == engine::LaneEvent::State::failed;
   const std::exception_ptr error = error_of(*report_, failed, context_);
@@ -134,7 +140,21 @@ void CommunicatorState::check_route(const Route& route, const std::string& where
   ArgumentCheck(where, config_.topology.rank).refuse("the route was made by another communicator");
 }
 
-void CommunicatorState::refuse(OperationKind kind, int channel, const Error& error) {
+// A capture throws before anything is in the graph: a refusal tells the peers what its graph would only tell them
+// when it runs.
+Caller CommunicatorState::caller_of(void* stream, RunOn run_on, const std::string& where, bool exact) const {
+  const engine::WindowView& window = engine_->window();
+  Caller caller{.stream = stream, .runs = window.captures && run_on == RunOn::callers_stream};
+  caller.captured = window.captures && window.captures(stream);
+  caller.runs = caller.runs || caller.captured;
+  if (caller.captured && exact) {
+    ArgumentCheck(where, config_.topology.rank).refuse("counts = exact brings counts to the host, which a captured call "
+                                                       "cannot wait for; use bounded");
+  }
+  return caller;
+}
+
+void CommunicatorState::refuse(OperationKind kind, int channel, const Error& error, const Caller& caller) {
   const std::shared_ptr<Report> report = engine_->make_report();
   RefusalParts parts;
   parts.kind = kind;
@@ -147,7 +167,7 @@ void CommunicatorState::refuse(OperationKind kind, int channel, const Error& err
   if (reason.size() >= reason_bytes) reason = reason.substr(0, reason_bytes - 4) + "...";
   std::memcpy(record.reason, reason.data(), reason.size());
   parts.agree = agree_args(kind, channel, report);
-  engine_->lane(channel).submit(refusal_script(std::move(parts)));
+  if (!caller.captured) engine_->lane(channel).submit(refusal_script(std::move(parts)));
   log(LogLevel::info, reason);
   if (dynamic_cast<const CapacityError*>(&error)) throw CapacityError(reason, config_.topology.rank);
   throw;
@@ -210,11 +230,18 @@ TensorView CommunicatorState::allocate(std::int64_t rows, std::int64_t row_bytes
   return view;
 }
 
+// A graph keeps what it uses: it can run again.
+void CommunicatorState::use_until(const std::shared_ptr<HeldBlock>& block, const std::shared_ptr<engine::LaneEvent>& event,
+                                  Common& common) {
+  if (common.caller.captured) common.keep.push_back(block);
+  else block->used_until(event);
+}
+
 // Views into the arena are protected by the event; anything else by keeping its owner, if it has one.
 void CommunicatorState::use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event,
                                   Common& common) {
   if (view.data && memory_->contains(view.data)) {
-    if (const auto block = memory_->block_of(view.data)) block->used_until(event);
+    if (const auto block = memory_->block_of(view.data)) use_until(block, event, common);
   } else if (view.owner) {
     common.keep.push_back(view.owner);
   }

@@ -71,7 +71,8 @@ class CommunicatorState {
   PublishArgs publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const;
   AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
   // Lets the peers know, then throws `error` again, with the call where it lacks one.
-  [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error);
+  Caller caller_of(void* stream, RunOn run_on, const std::string& where, bool exact) const;
+  [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error, const Caller& caller);
   void check_route(const Route& route, const std::string& where) const;
   // What an earlier bounded call found in its ids shows at the latest here (promise S4).
   void throw_earlier_fault(int channel);
@@ -90,6 +91,7 @@ class CommunicatorState {
   // The next event of this channel.
   std::shared_ptr<engine::LaneEvent> next_event(int channel);
   void use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event, Common& common);
+  void use_until(const std::shared_ptr<HeldBlock>& block, const std::shared_ptr<engine::LaneEvent>& event, Common& common);
 
   const pid_t process_ = getpid();
   Config config_;

@@ -245,30 +245,33 @@ void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCal
 DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number) {
   DispatchCall call;
   DispatchBlocks blocks;
-  std::shared_ptr<engine::LaneEvent> caller;  // what no event stands for is there when the caller's stream gets here
+  const Caller caller = caller_of(stream, args.run_on, where(OperationKind::dispatch), args.counts == Counts::exact);
+  std::shared_ptr<engine::LaneEvent> called;  // what no event stands for is there when the caller's stream gets here
   try {
     throw_earlier_fault(args.channel);
     check_route(args.route, where(OperationKind::dispatch));
     call = check_call(args, config_, where(OperationKind::dispatch));
     blocks = take_blocks(args, call, number);
-    const bool streams = engine_->window().event_on != nullptr;
-    if (streams && !(args.ids_after.state() && args.after.state())) caller = engine_->window().event_on(stream);
+    if (caller.captured) call.checks = false;  // nobody would hear what they find
+    const bool streams = engine_->window().event_on != nullptr && !caller.runs;
+    if (streams && !(args.ids_after.state() && args.after.state())) called = engine_->window().event_on(stream);
   } catch (const Error& error) {
-    refuse(OperationKind::dispatch, args.channel, error);
+    refuse(OperationKind::dispatch, args.channel, error, caller);
   }
   DispatchParts parts = dispatch_parts(args, call, blocks);
   Common& common = parts.common;
+  common.caller = caller;
   common.num_sms = args.num_sms;
   common.bytes = call.tokens * call.row_bytes;
   common.report = blocks.report;
   if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), true});
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
-  if (caller) (args.ids_after.state() ? common.data : common.first).push_back({caller, false});
+  if (called) (args.ids_after.state() ? common.data : common.first).push_back({called, false});
   for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
     if (call.makes_route() || block != blocks.route->block) depend_on(common, *block);
-    block->used_until(blocks.ready);
+    use_until(block, blocks.ready, common);
+    if (!caller.captured && block != blocks.temporary && block != blocks.route->block) block->used_on(stream);
   }
-  for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs}) block->used_on(stream);
   if (!call.makes_route()) {
     if (blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
   }

@@ -46,8 +46,16 @@ struct Record {
 
 using Step = std::variant<Run, Await, Depend, Record>;
 
+// The native queue of the caller.
+struct Caller {
+  void* stream = nullptr;
+  bool runs = false;      // the operation, instead of the lane
+  bool captured = false;  // into a graph, which keeps the script and runs it any number of times; then `runs` too
+};
+
 struct Script {
   OperationKind kind = OperationKind::none;
+  Caller caller;
   std::shared_ptr<Report> report;
   std::int64_t bytes = 0;  // that this rank moves, about: an engine may treat a short operation otherwise
   std::vector<Step> steps;

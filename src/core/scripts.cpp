@@ -16,6 +16,7 @@ class Builder {
   Builder(OperationKind kind, Common& common) : script_(std::make_unique<Script>()), num_sms_(common.num_sms) {
     script_->kind = kind;
     script_->report = common.report;
+    script_->caller = common.caller;
     script_->bytes = common.bytes;
     script_->keep = std::move(common.keep);
     depend(common.first);

@@ -12,6 +12,7 @@ namespace sluice::core {
 struct Common {
   int num_sms = 0;
   std::int64_t bytes = 0;     // that this rank moves, about
+  Caller caller;
   std::shared_ptr<Report> report;
   std::vector<Depend> first;  // before anything: ids there, blocks free
   std::vector<Depend> data;   // before rows are read

@@ -30,6 +30,8 @@ class LaneEvent {
     std::int64_t number = 0;
   };
   Order order;
+  // It was recorded into a graph: it happens whenever the graph runs, and no host can wait for it.
+  virtual bool captured() const { return false; }
   // What is given to this native queue of the device from now on runs after the event.
   virtual void stream_wait(void*) const { wait(std::chrono::milliseconds(-1)); }
 };
@@ -56,6 +58,8 @@ struct WindowView {
   std::shared_ptr<const void> keep;               // results that outlive the engine hold it
   // When the work that a native queue holds now has passed; empty for an engine without such queues.
   std::function<std::shared_ptr<LaneEvent>(void* stream)> event_on;
+  // Whether what a native queue is given now goes into a graph. Throws where the engine cannot be captured.
+  std::function<bool(void* stream)> captures;
 };
 
 class Engine {

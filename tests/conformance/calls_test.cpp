@@ -54,11 +54,6 @@ PROMISE(C2, bounded_dispatch_and_combine_do_not_wait_for_peers, {{2, 3}}) {
   });
 }
 
-PROMISE(C2, bounded_calls_can_be_captured, {{2}, Where::threads}) {
-  if (at.place.engine == "cpu") GTEST_SKIP() << "the CPU engine has no graphs: needs the CUDA engine";
-  GTEST_SKIP() << "needs a caller's stream and graph; the tests of the CUDA engine alone have them";
-}
-
 // Case 6: the arena holds sevens and NaN from earlier results before the call under test.
 PROMISE(C4, padding_is_clean_even_over_old_memory, {{2, 3}}) {
   for (Layout layout : layouts)

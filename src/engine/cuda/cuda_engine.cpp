@@ -9,7 +9,12 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include <sluice/errors.h>
+
 #include "core/slices.h"
+#include "engine/cuda/capture.h"
 #include "engine/cuda/device_window.h"
 #include "engine/cuda/events.h"
 #include "engine/cuda/host_flags.h"
@@ -86,11 +91,15 @@ class CudaEngine final : public engine::Engine {
     fill_page();
     view_.keep = windows_->own();
     view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
+      if (capture_of(static_cast<cudaStream_t>(stream)).id != 0) {
+        throw SystemError("an event of work outside of a capture was asked for while the stream is being captured");
+      }
       auto event = std::make_shared<CudaEvent>(pool);
       const CurrentDevice of_pool(pool->device());
       check(event->record(static_cast<cudaStream_t>(stream), nullptr, 0, nullptr, nullptr), "cudaEventRecord", -1);
       return event;
     };
+    view_.captures = [this](void* stream) { return captures(static_cast<cudaStream_t>(stream)); };
     copies_ = take_stream(device_, view_.rank);
     const int here = group_->in_one_process() ? channels * spec_.topology.ranks : channels;
     const int before = lanes_of_process.fetch_add(channels);
@@ -132,6 +141,7 @@ class CudaEngine final : public engine::Engine {
 
   void fetch(void* to, const void* from, std::int64_t bytes) override {
     const CurrentDevice current(device_);
+    const UntouchedCaptures beside;
     const std::lock_guard lock(copies_mutex_);
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, copies_), "cudaMemcpyAsync", view_.rank);
     check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize", view_.rank);
@@ -146,6 +156,15 @@ class CudaEngine final : public engine::Engine {
     int devices = 1;
     cudaGetDeviceCount(&devices);
     return spec_.topology.rank % std::max(1, devices);
+  }
+
+  bool captures(cudaStream_t stream) const {
+    if (capture_of(stream).id == 0) return false;
+    if (form_ == AwaitForm::stream) return true;
+    throw ArgumentError(fmt::format("rank {}: the stream is being captured, but in this process a host thread waits for the "
+                                    "peers, and a graph has none; set CUDA_DEVICE_MAX_CONNECTIONS=32 (or fewer ranks per "
+                                    "process, or SLUICE_CUDA_AWAIT=stream)", view_.rank),
+                        view_.rank);
   }
 
   EnginePage page_at(std::byte* base) const {

@@ -1,5 +1,7 @@
 #include "engine/cuda/events.h"
 
+#include "engine/cuda/capture.h"
+
 #include <time.h>
 
 #include "engine/wait.h"
@@ -29,6 +31,7 @@ cudaEvent_t EventPool::take() {
     }
   }
   const CurrentDevice current(device_);
+  const UntouchedCaptures beside;
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate", -1);
   return event;
@@ -43,11 +46,13 @@ CudaEvent::CudaEvent(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), 
 CudaEvent::~CudaEvent() { pool_->give_back(event_); }
 
 cudaError_t CudaEvent::record(cudaStream_t stream, std::shared_ptr<core::Report> report, int step,
-                              const DeviceChannel* channel, std::shared_ptr<const void> window) {
+                              const DeviceChannel* channel, std::shared_ptr<const void> window,
+                              unsigned long long capture) {
   report_ = std::move(report);
   window_ = std::move(window);
   step_ = step;
   channel_ = channel;
+  if (capture != 0) capture_ = capture;
   const cudaError_t error = cudaEventRecord(event_, stream);
   if (error != cudaSuccess) settled_ = State::failed;
   recorded_.store(true, std::memory_order_release);
@@ -57,7 +62,8 @@ cudaError_t CudaEvent::record(cudaStream_t stream, std::shared_ptr<core::Report>
 engine::LaneEvent::State CudaEvent::state() const {
   if (!recorded_.load(std::memory_order_acquire)) return State::pending;
   State settled = settled_.load(std::memory_order_acquire);
-  if (settled != State::pending) return settled;
+  if (settled != State::pending || captured()) return settled;
+  const UntouchedCaptures beside;
   const cudaError_t error = cudaEventQuery(event_);
   if (error == cudaErrorNotReady) return State::pending;
   if (error != cudaSuccess && report_ && report_->failure.failed == 0) {

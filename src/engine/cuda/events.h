@@ -49,7 +49,12 @@ class CudaEvent final : public engine::LaneEvent {
   // Once, in the stream that gets there. `report` of the operation and the step's index tell whether it had
   // failed by then; without a report it cannot fail. `window` holds `channel`.
   cudaError_t record(cudaStream_t stream, std::shared_ptr<core::Report> report, int step, const DeviceChannel* channel,
-                     std::shared_ptr<const void> window);
+                     std::shared_ptr<const void> window, unsigned long long capture = 0);
+  // Recorded while its stream was captured: part of the graph of that capture, for as long as the graph lives.
+  bool captured() const override { return capture_ != 0; }
+  unsigned long long capture() const { return capture_; }
+  void outlived_its_graph() { settled_.store(State::happened, std::memory_order_release); }
+
   // The channel whose lane records it; null for a caller's stream.
   const DeviceChannel* channel() const { return channel_; }
 
@@ -62,6 +67,7 @@ class CudaEvent final : public engine::LaneEvent {
   std::shared_ptr<const void> window_;
   int step_ = 0;
   const DeviceChannel* channel_ = nullptr;
+  unsigned long long capture_ = 0;
   std::atomic<bool> recorded_{false};
   mutable std::atomic<State> settled_{State::pending};
 };

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/cuda/capture.h"
 #include "engine/cuda/streams.h"
+#include "engine/leaving.h"
 
 namespace sluice::cuda {
 
@@ -15,7 +17,7 @@ Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open :
 }  // namespace
 
 CudaLane::CudaLane(Parts parts)
-    : parts_(std::move(parts)), stream_(take_stream(parts_.device, parts_.topology.rank)) {
+    : parts_(std::move(parts)), own_stream_(take_stream(parts_.device, parts_.topology.rank)), stream_(own_stream_) {
   if (parts_.form == AwaitForm::host) thread_ = std::thread([this] { serve(); });
 }
 
@@ -28,19 +30,46 @@ CudaLane::~CudaLane() {
     changed_.notify_all();
     thread_.join();
   }
-  give_stream(parts_.device, stream_);
+  give_stream(parts_.device, own_stream_);
 }
 
 void CudaLane::submit(std::unique_ptr<core::Script> script) {
-  if (parts_.form == AwaitForm::stream) {
-    const CurrentDevice current(parts_.device);
-    return run(std::move(script));
-  }
+  const CurrentDevice current(parts_.device);
+  const UntouchedCaptures beside;
+  bury_scripts();
+  if (script->caller.captured) return capture(std::move(script));
+  if (parts_.form == AwaitForm::stream) return run(std::move(script));
+  if (script->caller.runs) return submit_in_order_of_stream(std::move(script));
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(script));
   }
   changed_.notify_all();
+}
+
+// The thread would come too late to the caller's stream: the own lane runs the operation, between what the stream
+// holds now and what it is given from now on.
+void CudaLane::submit_in_order_of_stream(std::unique_ptr<core::Script> script) {
+  const auto stream = static_cast<cudaStream_t>(script->caller.stream);
+  const auto before = std::make_shared<CudaEvent>(parts_.events), after = std::make_shared<CudaEvent>(parts_.events);
+  check(before->record(stream, nullptr, 0, nullptr, nullptr), "cudaEventRecord", parts_.topology.rank);
+  script->steps.insert(script->steps.begin(), core::Depend{before});
+  script->steps.emplace_back(core::Record{after});
+  script->caller.runs = false;
+  submit(std::move(script));
+  after->stream_wait(stream);
+}
+
+// Into the graph of the caller's stream. What fails here fails the capture, not the channel.
+void CudaLane::capture(std::unique_ptr<core::Script> script) {
+  const Capture graph = capture_of(static_cast<cudaStream_t>(script->caller.stream));
+  stream_ = static_cast<cudaStream_t>(script->caller.stream);
+  capture_ = graph.id;
+  capture_error_ = cudaSuccess;
+  run_steps(*script);
+  capture_ = 0;
+  check(capture_error_, "capturing an operation", parts_.topology.rank);
+  check(keep_in_graph(graph.graph, std::move(script)), "cudaGraphRetainUserObject", parts_.topology.rank);
 }
 
 void CudaLane::serve() {
@@ -66,38 +95,54 @@ void CudaLane::drain() {
     changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
   }
   const CurrentDevice current(parts_.device);
-  cudaStreamSynchronize(stream_);
+  const UntouchedCaptures beside;
+  for (const InFlight& running : in_flight_) running.last->wait(std::chrono::milliseconds(-1));
+  cudaStreamSynchronize(own_stream_);
+  const engine::LettingGo letting_go;
   in_flight_.clear();
 }
 
 void CudaLane::run(std::unique_ptr<core::Script> script) {
   forget_finished();
   ++operation_;
-  kind_ = script->kind;
+  stream_ = script->caller.runs ? static_cast<cudaStream_t>(script->caller.stream) : own_stream_;
+  if (last_ && stream_ != last_stream_) note(last_->wait_in(stream_));
+  last_ = run_steps(*script);
+  last_stream_ = stream_;
+  in_flight_.push_back({std::move(script), last_});
+}
+
+// Returns the event of its end.
+std::shared_ptr<CudaEvent> CudaLane::run_steps(core::Script& script) {
+  kind_ = script.kind;
   signalled_close_ = false;
   std::shared_ptr<CudaEvent> last;
-  for (int index = 0; const core::Step& step : script->steps) {
+  const auto record = [&](int index) {
+    note(last->record(stream_, script.report, index, parts_.channel, parts_.window, capture_));
+  };
+  for (int index = 0; const core::Step& step : script.steps) {
     if (const auto* const kernel = std::get_if<core::Run>(&step)) {
-      if (parts_.topology.ranks > 1) run(*kernel, *script, index);
-      else run_alone(*kernel, *script, index);
+      if (parts_.topology.ranks > 1) run(*kernel, script, index);
+      else run_alone(*kernel, script, index);
     }
     if (const auto* const wait = std::get_if<core::Await>(&step)) await(*wait);
-    if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency, *script, index);
+    if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency, script, index);
     last = nullptr;
-    if (const auto* const record = std::get_if<core::Record>(&step)) {
-      last = std::static_pointer_cast<CudaEvent>(record->event);
-      note(last->record(stream_, script->report, index, parts_.channel, parts_.window));
+    if (const auto* const point = std::get_if<core::Record>(&step)) {
+      last = std::static_pointer_cast<CudaEvent>(point->event);
+      record(index);
     }
     ++index;
   }
-  if (!last) {
+  if (!last && capture_ == 0) {
     last = std::make_shared<CudaEvent>(parts_.events);
-    note(last->record(stream_, script->report, static_cast<int>(script->steps.size()), parts_.channel, parts_.window));
+    record(static_cast<int>(script.steps.size()));
   }
-  in_flight_.push_back({std::move(script), std::move(last)});
+  return last;
 }
 
 void CudaLane::forget_finished() {
+  const engine::LettingGo letting_go;
   while (!in_flight_.empty() && in_flight_.front().last->state() != engine::LaneEvent::State::pending) in_flight_.pop_front();
 }
 
@@ -189,7 +234,10 @@ void CudaLane::depend(const core::Depend& step, const core::Script& script, int 
   if (step.event->state() == engine::LaneEvent::State::happened) return;
   const auto* const event = dynamic_cast<const CudaEvent*>(step.event.get());
   if (event == nullptr) return step.event->stream_wait(stream_);  // of another engine: the host waits
-  note(event->wait_in(stream_));
+  // The caller's streams order the runs of a graph and what is outside of it.
+  if (event->captured() && event->capture() != capture_) return;
+  if (capture_ != 0 && !event->captured()) event->wait(std::chrono::milliseconds(-1));
+  else note(event->wait_in(stream_));
   if (!step.guards_block || event->channel() == nullptr || event->channel() == parts_.channel) return;
   StepContext context = context_of(core::Run{core::SealArgs{}}, script, index);
   context.phase = StepContext::same_phase;
@@ -198,6 +246,10 @@ void CudaLane::depend(const core::Depend& step, const core::Script& script, int 
 
 // A step that could not be queued leaves the lane without its tail: everybody is told at once.
 void CudaLane::note(cudaError_t error) {
+  if (capture_ != 0) {
+    if (capture_error_ == cudaSuccess) capture_error_ = error;
+    return;
+  }
   if (error == cudaSuccess || error_ != cudaSuccess) return;
   error_ = error;
   core::Status status;

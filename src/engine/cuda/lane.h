@@ -53,6 +53,9 @@ class CudaLane final : public engine::Lane {
   };
 
   void serve();
+  void submit_in_order_of_stream(std::unique_ptr<core::Script> script);
+  void capture(std::unique_ptr<core::Script> script);
+  std::shared_ptr<CudaEvent> run_steps(core::Script& script);
   void run(std::unique_ptr<core::Script> script);
   void run(const core::Run& step, const core::Script& script, int index);
   void run_alone(const core::Run& step, const core::Script& script, int index);
@@ -66,7 +69,13 @@ class CudaLane final : public engine::Lane {
   void forget_finished();
 
   Parts parts_;
+  cudaStream_t own_stream_ = nullptr;
+  // Of the script that runs; and where the script before ended.
   cudaStream_t stream_ = nullptr;
+  unsigned long long capture_ = 0;
+  cudaError_t capture_error_ = cudaSuccess;
+  cudaStream_t last_stream_ = nullptr;
+  std::shared_ptr<CudaEvent> last_;
   // Of the step that comes next.
   bool awaited_ = false;
   core::Stage awaited_stage_ = core::Stage::open;

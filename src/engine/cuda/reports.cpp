@@ -4,6 +4,7 @@
 #include <new>
 
 #include "core/place.h"
+#include "engine/cuda/capture.h"
 #include "engine/cuda/driver.h"
 
 namespace sluice::cuda {
@@ -24,6 +25,7 @@ class Slabs {
       free.pop_back();
       return slab;
     }
+    const UntouchedCaptures beside;
     void* slab = nullptr;
     check(cudaHostAlloc(&slab, bytes, cudaHostAllocPortable), "cudaHostAlloc", -1);
     return slab;
