@@ -120,6 +120,13 @@ int exec_program(const RunFlags& flags, int rank, int port, int out, int err) {
 
 int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+// A standard stream that is closed would lend its number to a descriptor of ours, and output would go there.
+void hold_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);  // writing to it fails
+  if (fd > STDERR_FILENO) close(fd);
+}
+
 bool asks_to_end(int number) { return number == SIGTERM || number == SIGINT || number == SIGQUIT; }
 
 class Job {
@@ -258,6 +265,7 @@ int run_main(const std::vector<std::string>& arguments) {
       fmt::print("{}", kHelp);
       return kDone;
     }
+    hold_standard_streams();
     return Job(flags).run();
   } catch (const UsageError& error) {
     say("sluice run: {}\n", error.what());

@@ -198,6 +198,10 @@ TEST(run, output_that_cannot_be_written_is_a_failure) {
   EXPECT_THAT(ran.err, HasSubstr("output of the ranks could not be written and is lost: No space left"));
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
   EXPECT_EQ(run_script("$sluice run -n 1 -- sh -c 'echo hello; exit 5' > /dev/full").code, 5);
+  const Ran closed = run_script("exec 3>&-; $sluice run -n 1 -- echo hello >&-");
+  EXPECT_EQ(closed.code, 1);
+  EXPECT_THAT(closed.err, HasSubstr("Bad file descriptor"));
+  EXPECT_EQ(run_script("exec 3>&-; $sluice run -n 1 -- true <&- >&- 2>&-").code, 0);
 }
 
 TEST(run, ranks_that_ignore_sigterm_are_killed_after_a_while_or_at_the_second) {
