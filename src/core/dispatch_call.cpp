@@ -137,9 +137,7 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
   DispatchParts parts;
   parts.plan = {.topology = window.topology, .route = tables, .ids = args.expert_ids.data,
                 .ids_are_64_bit = args.expert_ids.dtype == DataType::int64,
-                .rank_mask = args.rank_mask.as<std::uint8_t>(), .checks = call.checks, .makes_route = call.makes_route(),
-                .outputs = b.out, .report = b.report.get()};
-  parts.plan.outputs.capacity = b.capacity;
+                .rank_mask = args.rank_mask.as<std::uint8_t>(), .checks = call.checks, .report = b.report.get()};
   if (call.routing != Routing::rank_mask) parts.plan.rank_mask = nullptr;
   parts.publish = publish_args(args.channel, b.report, call.digest);
   parts.publish.sent = call.makes_route() ? tables.sent : nullptr;

@@ -1,6 +1,6 @@
 // The data kernels that an engine supplies. An argument struct is a kernel's signature; what each must
-// do stands above it. All of them but plan (Run::always) do nothing when may_proceed() is false; those
-// after OPEN do nothing unless the verdict is `go`.
+// do stands above it. All of them but plan and finish (Run::always) do nothing when may_proceed() is false;
+// those after OPEN do nothing unless the verdict is `go`, but that finish clears what the caller sees.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,7 @@ struct DispatchOutputs {
 };
 
 // Local, before anything is said to a peer: fills expert_of, send_index, slot_index and sent of the
-// route, notes the first illegal id in report->fault when `checks`, and clears the outputs (counts 0,
-// ids -1, weights 0). With a reused route it only clears.
+// route, and notes the first illegal id in report->fault when `checks`. Only where a route is made.
 struct PlanArgs {
   const Topology* topology = nullptr;
   RouteTables route;
@@ -42,8 +41,6 @@ struct PlanArgs {
   bool ids_are_64_bit = false;
   const std::uint8_t* rank_mask = nullptr;
   bool checks = false;
-  bool makes_route = false;
-  DispatchOutputs outputs;
   Report* report = nullptr;
 };
 
@@ -111,7 +108,8 @@ struct MoveArgs {
   const Report* report = nullptr;
 };
 
-// Dispatch, after CLOSE: the outputs that the caller sees, the local fan-out, padding, statistics.
+// Dispatch, after CLOSE: the outputs that the caller sees, the local fan-out, padding, statistics. Outputs
+// beyond the rows are ids -1 and weights 0; all are, and counts 0, when the operation did not go or has failed.
 struct FinishArgs {
   const Topology* topology = nullptr;
   RouteTables route;

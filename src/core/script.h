@@ -21,8 +21,8 @@ struct Run {
   Tail tail = {};
   Stamp stamp = Stamp::none;
   int num_sms = 0;  // at most; 0 = the engine's default
-  // Runs in a failed channel too: plan, which clears what the caller sees. An operation queued behind the one
-  // that failed would else hand out the counts that its memory held before.
+  // Runs in a failed channel too: plan and finish. An operation queued behind the one that failed would else
+  // hand out the route and the counts that its memory held before.
   bool always = false;
 };
 

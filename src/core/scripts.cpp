@@ -26,7 +26,7 @@ class Builder {
     for (Depend& event : events) script_->steps.emplace_back(std::move(event));
   }
   void run(KernelArgs kernel, Stamp stamp = Stamp::none, Tail tail = {}) {
-    const bool always = std::holds_alternative<PlanArgs>(kernel);
+    const bool always = std::holds_alternative<PlanArgs>(kernel) || std::holds_alternative<FinishArgs>(kernel);
     script_->steps.emplace_back(Run{std::move(kernel), tail, stamp, num_sms_, always});
   }
   void await(Stage stage, Stamp stamp = Stamp::none) { script_->steps.emplace_back(Await{stage, stamp}); }
@@ -54,7 +54,7 @@ class Builder {
 
 std::unique_ptr<Script> dispatch_script(DispatchParts parts) {
   Builder script(OperationKind::dispatch, parts.common);
-  script.run(parts.plan, Stamp::plan_end);
+  if (parts.finish.makes_route) script.run(parts.plan, Stamp::plan_end);
   script.open(parts.publish, parts.agree);
   script.record(std::move(parts.counts));
   script.depend(parts.common.data);

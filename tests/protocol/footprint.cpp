@@ -112,7 +112,6 @@ void Footprints::add_kernel(Step& step, const StepLane& lane, int number, const 
     if (begin) add(step.touches, begin, reinterpret_cast<const std::byte*>(p.lateness_ns + ranks) - begin, writes);
   };
   if (const auto* const plan = std::get_if<core::PlanArgs>(&kernel)) {
-    outputs(plan->outputs);
     add_route(step, plan->route, true, false);
   } else if (const auto* const publish = std::get_if<core::PublishArgs>(&kernel)) {
     add(step.touches, publish->sent, 8 * ranks, false);

@@ -59,7 +59,7 @@ class Footprints {
   bool await_blocked(int process, const core::Await& await, const Candidate& candidate, int depth) const;
   bool buffers_conflict(int process, const std::vector<Range>& ranges) const;
   bool is_status(const Entry& store) const;
-  bool plan_conflicts(int process, const std::vector<Range>& ranges) const;
+  bool always_conflicts(int process, const std::vector<Range>& ranges) const;
   const Step& at(int process, int index) const {
     return steps_[static_cast<std::size_t>(process)][static_cast<std::size_t>(index)];
   }

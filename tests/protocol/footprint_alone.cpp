@@ -70,7 +70,7 @@ bool Footprints::store_is_alone_despite_failures(int lane, std::size_t index) co
   for (int q = 0; q < scenario_.processes(); ++q) {
     const int next = q == lane ? -1 : next_conflict(q, range);
     if (next < 0) continue;
-    if (q >= world_.lanes() || plan_conflicts(q, range)) return false;
+    if (q >= world_.lanes() || always_conflicts(q, range)) return false;
     bool waits = false;
     for (int i = world_.machine().pc(q); i <= next && !waits; ++i) {
       const core::Await* const await = at(q, i).await;
@@ -99,7 +99,7 @@ bool Footprints::is_status(const Entry& store) const {
   return false;
 }
 
-bool Footprints::plan_conflicts(int process, const std::vector<Range>& ranges) const {
+bool Footprints::always_conflicts(int process, const std::vector<Range>& ranges) const {
   const StepLane& lane = world_.lane(process);
   for (int i = lane.pc(); i < static_cast<int>(lane.steps().size()); ++i) {
     const auto* const run = std::get_if<core::Run>(&lane.steps()[static_cast<std::size_t>(i)].step());

@@ -157,9 +157,9 @@ void StepLane::depend(const core::Depend& dependency) {
 
 namespace {
 
-void run_here(const core::Run& run, std::int64_t operation) {
+void run_here(const core::Run& run, std::int64_t operation, bool well = true) {
   cpu::TeamOfOne team;
-  cpu::KernelContext context{team, 1, operation, 0};
+  cpu::KernelContext context{team, 1, operation, 0, well};
   std::visit([&](const auto& kernel) { cpu::run_kernel(kernel, context); }, run.kernel);
 }
 
@@ -188,7 +188,7 @@ void StepLane::run(const core::Run& run, core::Report& report) {
       run_with_late_stores(run, number);
     } else {
       machine.lay(process_);
-      run_here(run, number);
+      run_here(run, number, well);
       clear_padding(report);
       machine.lift();
     }

@@ -13,6 +13,18 @@ using namespace core;
 
 namespace {
 
+void clear_outputs(const FinishArgs& args) {
+  const DispatchOutputs& out = args.outputs;
+  const std::int64_t experts = args.topology->local_experts(args.topology->rank);
+  if (out.local_ids) std::fill_n(out.local_ids, out.capacity * args.route.topk, -1);
+  if (out.weights) std::fill_n(out.weights, out.weight_count, 0.0f);
+  *out.num_rows = 0;
+  std::fill_n(out.counts, experts, 0);
+  std::fill_n(out.aligned_counts, experts, 0);
+  std::fill_n(out.offsets, out.offset_count, 0);
+  *out.dropped = 0;
+}
+
 class Finish {
  public:
   explicit Finish(const FinishArgs& args)
@@ -163,7 +175,8 @@ class Finish {
 }  // namespace
 
 void run_kernel(const FinishArgs& args, KernelContext& context) {
-  if (args.report->verdict.outcome != Outcome::go) return;
+  clear_outputs(args);
+  if (!context.well || args.report->verdict.outcome != Outcome::go) return;
   Finish(args).run(context);
 }
 

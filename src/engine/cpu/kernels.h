@@ -33,6 +33,7 @@ struct KernelContext {
   int workers = 1;
   std::int64_t operation = 0;  // running number on the channel
   std::int64_t now_ns = 0;  // when the kernel began
+  bool well = true;         // the channel has not failed; plan and finish alone run when it has
 };
 
 void run_kernel(const core::PlanArgs&, KernelContext&);

@@ -171,7 +171,7 @@ void CpuLane::run(const core::Run& step, Report& report) {
   const FloatDefaults float_defaults;
   const bool well = core::may_proceed(flags);
   if (well || step.always) {
-    KernelContext context{*parts_.team, step.num_sms > 0 ? step.num_sms : parts_.team->size(), flags.operation(), now_ns()};
+    KernelContext context{*parts_.team, step.num_sms > 0 ? step.num_sms : parts_.team->size(), flags.operation(), now_ns(), well};
     std::visit([&](const auto& kernel) { run_kernel(kernel, context); }, step.kernel);
   }
   // Once: a host that saw an earlier event of this operation may be reading it.

@@ -193,13 +193,13 @@ cudaError_t launch(const GatherArgs& args, const StepContext& step, const Launch
   if (args.route.layout == Layout::packed || !args.rows_out) {
     const CopyShape shape = copy_shape(args.elements * size_of(args.dtype), 1);
     const unsigned blocks = blocks_for(how, args.route.packed_limit, shape.warps);
-    return start(gather_copy_kernel, {blocks, shape.threads(), ring_shared_bytes}, how.stream, args, step, shape.ring);
+    return start(gather_copy_kernel, {blocks, shape.threads(), ring_shared_bytes}, how, args, step, shape.ring);
   }
   return with_types(args.dtype, args.sum_type, [&]<DataType in, DataType out>() {
     SumShape shape = sum_shape(args.elements, in, out, args.route.topk);
     shape.weighted = args.weights != nullptr;
     const unsigned blocks = blocks_for(how, args.route.packed_limit, shape.warps);
-    return start(gather_sum_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how.stream, args, step, shape);
+    return start(gather_sum_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how, args, step, shape);
   });
 }
 
@@ -209,7 +209,7 @@ cudaError_t launch(const ReduceArgs& args, const StepContext& step, const Launch
     shape.weighted = args.weighted;
     shape.biased = args.bias[0] != nullptr;
     const unsigned blocks = blocks_for(how, args.route.tokens, shape.warps);
-    return start(reduce_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how.stream, args, step, shape);
+    return start(reduce_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how, args, step, shape);
   });
 }
 

@@ -91,23 +91,23 @@ __global__ void guard_kernel(const DeviceChannel* other, const __grid_constant__
 cudaError_t prepare_exchange() { return prepare_all(0, publish_kernel, agree_kernel, publish_and_agree_kernel, seal_kernel, guard_kernel); }
 
 cudaError_t launch(const PublishArgs& args, const StepContext& step, const Launch& how) {
-  return start(publish_kernel, {1, agree_threads, 0}, how.stream, args, step);
+  return start(publish_kernel, {1, agree_threads, 0}, how, args, step);
 }
 
 cudaError_t launch(const PublishArgs& published, const AgreeArgs& agreed, const StepContext& step, const Launch& how) {
-  return start(publish_and_agree_kernel, {1, agree_threads, 0}, how.stream, published, agreed, step);
+  return start(publish_and_agree_kernel, {1, agree_threads, 0}, how, published, agreed, step);
 }
 
 cudaError_t launch(const AgreeArgs& args, const StepContext& step, const Launch& how) {
-  return start(agree_kernel, {1, agree_threads, 0}, how.stream, args, step);
+  return start(agree_kernel, {1, agree_threads, 0}, how, args, step);
 }
 
 cudaError_t launch(const SealArgs&, const StepContext& step, const Launch& how) {
-  return start(seal_kernel, {1, 32, 0}, how.stream, step);
+  return start(seal_kernel, {1, 32, 0}, how, step);
 }
 
 cudaError_t launch_guard(const DeviceChannel* other, const StepContext& step, const Launch& how) {
-  return start(guard_kernel, {1, 32, 0}, how.stream, other, step);
+  return start(guard_kernel, {1, 32, 0}, how, other, step);
 }
 
 }  // namespace sluice::cuda

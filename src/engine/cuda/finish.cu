@@ -70,7 +70,7 @@ place_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ St
   end_step(step);
 }
 
-// One packed row, by a warp: its ids and weights, and the places that its bytes have not reached yet.
+// One packed row, by a warp: what goes beside it, and the places that its bytes have not reached yet.
 struct LandedWork {
   const FinishArgs& args;
   std::int64_t packed_rows;
@@ -95,16 +95,7 @@ struct LandedWork {
   }
 
   __device__ void beside(std::int64_t n, int lane) const {
-    if (args.route.layout == Layout::packed) copy_choices(n, lane);
-    else slots_beside(n, lane);
-  }
-
-  __device__ void copy_choices(std::int64_t n, int lane) const {
-    const DispatchOutputs& out = args.outputs;
-    for (std::int64_t i = n * args.route.topk + lane; i < (n + 1) * args.route.topk; i += 32) {
-      if (out.local_ids) out.local_ids[i] = args.route.local_ids[i];
-      if (args.arrived_weights && out.weights) out.weights[i] = args.arrived_weights[i];
-    }
+    if (args.route.layout != Layout::packed) slots_beside(n, lane);
   }
 
   // The row landed once, at its first slot; the other slots are filled from there.
@@ -160,15 +151,15 @@ struct LandedWork {
   }
 };
 
-// Scales of padding are finite always: a maximum over the whole tensor must not meet old bytes. By all warps
-// of the grid.
+// Weights of padding are 0, and its scales finite always: a maximum over the whole tensor must not meet old
+// bytes. By all warps of the grid.
 struct Padding {
   const FinishArgs& args;
   const DeviceChannel& channel;
 
   __device__ void fill() const {
-    if (!args.zero_padding && args.scale_shape.count == 0) return;
     const RouteTables& route = args.route;
+    if (!args.zero_padding && args.scale_shape.count == 0 && row_weights() == nullptr) return;
     const Topology& topology = *args.topology;
     const int me = topology.rank;
     const std::int64_t end = route.layout == Layout::padded ? end_of_rows(route, topology, me)
@@ -188,9 +179,15 @@ struct Padding {
     }
   }
 
+  // One per row; packed rows have theirs in choices().
+  __device__ float* row_weights() const { return args.route.layout == Layout::packed ? nullptr : args.outputs.weights; }
+
   __device__ void range(std::int64_t begin, std::int64_t end, std::int64_t warp, std::int64_t warps) const {
     const int lane = lane_of_thread();
     const LandedWork places{args, 0};
+    float* const weights = row_weights();
+    for (std::int64_t row = begin + warp * 32 + lane; weights && row < end; row += warps * 32) weights[row] = 0.0f;
+    if (!args.zero_padding && args.scale_shape.count == 0) return;
     for (std::int64_t row = begin + warp; row < end; row += warps) {
       if (args.zero_padding) {
         auto* const words = reinterpret_cast<uint4*>(places.row_at(row));
@@ -204,14 +201,40 @@ struct Padding {
   }
 };
 
+// By all threads of the block.
+template <class T>
+__device__ void fill(T* at, std::int64_t count, T value) {
+  for (std::int64_t i = threadIdx.x; at && i < count; i += blockDim.x) at[i] = value;
+}
+
 // By the last block, when everything has landed.
 struct Outputs {
   const FinishArgs& args;
   const DeviceChannel& channel;
 
+  __device__ void clear() const {
+    const DispatchOutputs& out = args.outputs;
+    clear_counts();
+    fill(out.local_ids, out.capacity * args.route.topk, -1);
+    fill(out.weights, out.weight_count, 0.0f);
+  }
+
+  __device__ void clear_counts() const {
+    const DispatchOutputs& out = args.outputs;
+    const std::int64_t experts = args.topology->local_experts(args.topology->rank);
+    fill(out.num_rows, 1, std::int64_t{0});
+    fill(out.counts, experts, 0);
+    fill(out.aligned_counts, experts, 0);
+    fill(out.offsets, out.offset_count, std::int64_t{0});
+    fill(out.dropped, 1, std::int64_t{0});
+  }
+
   __device__ void write() const {
     const DispatchOutputs& out = args.outputs;
     const auto experts = static_cast<std::int32_t>(local_experts(args));
+    // Where not all of them are written.
+    if (experts == 0 || channel.dropped > 0) clear_counts();
+    __syncthreads();
     if (args.route.layout == Layout::packed) write_packed(experts);
     else write_experts(experts);
     if (threadIdx.x == 0) {
@@ -265,8 +288,33 @@ struct Outputs {
 
 __device__ void write_outputs(const FinishArgs& args, const StepContext& step, bool moves) {
   end_step(step, [&] {
-    if (moves && !DeviceFlags(step).failed()) Outputs{args, *step.channel}.write();
+    const Outputs outputs{args, *step.channel};
+    if (moves && !DeviceFlags(step).failed()) outputs.write();
+    else outputs.clear();
   });
+}
+
+// `count` words of 4 bytes between slices of the arena, and `beyond` behind them up to `size`, by all threads of
+// the grid; nothing when `to` is null.
+template <class T>
+__device__ void copy_together(T* to, const T* from, std::int64_t count, std::int64_t size, T beyond) {
+  if (to == nullptr) return;
+  if (from == nullptr) count = 0;
+  const std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = first; i < count / 4; i += stride) {
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  for (std::int64_t i = count / 4 * 4 + first; i < size; i += stride) to[i] = i < count ? from[i] : beyond;
+}
+
+// Packed: local ids and weights of rows, and of room for rows that did not come.
+__device__ void choices(const FinishArgs& args, std::int64_t packed_rows) {
+  if (args.route.layout != Layout::packed) return;
+  const DispatchOutputs& out = args.outputs;
+  const std::int64_t slots = packed_rows * args.route.topk;
+  copy_together(out.local_ids, args.route.local_ids, slots, out.capacity * args.route.topk, -1);
+  copy_together(out.weights, args.arrived_weights, slots, out.weight_count, 0.0f);
 }
 
 // As many as have registers.
@@ -279,22 +327,11 @@ fan_out_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ 
   extern __shared__ __align__(128) unsigned char memory[];
   const bool moves = may_move(step);
   if (moves) {
+    choices(args, step.channel->packed_rows);
     copy_rows(shape, memory, LandedWork{args, step.channel->packed_rows});
     Padding{args, *step.channel}.fill();
   }
   write_outputs(args, step, moves);
-}
-
-// `count` words of 4 bytes between slices of the arena, by all threads of the grid; nothing when one is null.
-template <class T>
-__device__ void copy_together(T* to, const T* from, std::int64_t count) {
-  if (to == nullptr || from == nullptr) return;
-  const std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = first; i < count / 4; i += stride) {
-    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
-  }
-  for (std::int64_t i = count / 4 * 4 + first; i < count; i += stride) to[i] = from[i];
 }
 
 // Packed rows in the arena lie where they landed.
@@ -302,9 +339,7 @@ __global__ void __launch_bounds__(count_threads, 1)
 finish_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ StepContext step) {
   const bool moves = may_move(step);
   if (moves) {
-    const std::int64_t slots = step.channel->packed_rows * args.route.topk;
-    copy_together(args.outputs.local_ids, args.route.local_ids, slots);
-    copy_together(args.outputs.weights, args.arrived_weights, slots);
+    choices(args, step.channel->packed_rows);
     Padding{args, *step.channel}.fill();
   }
   write_outputs(args, step, moves);
@@ -318,20 +353,22 @@ cudaError_t launch(const FinishArgs& args, const StepContext& step, const Launch
     return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, how.num_sms));
   };
   if (args.route.layout == Layout::packed && args.rows == args.landed) {
-    return start(finish_kernel, {at_most(rows / 64), count_threads, 0}, how.stream, args, step);
+    return start(finish_kernel, {at_most(rows / 64), count_threads, 0}, how, args, step);
   }
   StepContext last = step;
+  Launch last_how = how;
   const std::int64_t columns = args.route.topk > 0 ? how.topology->local_experts(how.topology->rank) : 0;
   if (args.route.layout != Layout::packed && args.makes_route && columns > 0) {
     const auto [blocks, scratch] = count_shape(how, rows, columns);
-    cudaError_t error = start(count_kernel, {blocks, count_threads}, how.stream, args, step.inner(), scratch);
+    cudaError_t error = start(count_kernel, {blocks, count_threads}, how, args, step.inner(), scratch);
     last.awaited = false;
-    if (error == cudaSuccess) error = start(place_kernel, {blocks, count_threads}, how.stream, args, last.inner(), scratch);
+    if (error == cudaSuccess) error = start(place_kernel, {blocks, count_threads}, how.next(), args, last.inner(), scratch);
     if (error != cudaSuccess) return error;
+    last_how = how.next();
   }
   const CopyShape shape = copy_shape(args.row_bytes, args.route.layout == Layout::packed ? 1 : args.route.topk, fan_out_warps);
   const unsigned blocks = at_most((rows + shape.warps - 1) / shape.warps);
-  return start(fan_out_kernel, {blocks, shape.threads(), ring_shared_bytes}, how.stream, args, last, shape.ring);
+  return start(fan_out_kernel, {blocks, shape.threads(), ring_shared_bytes}, last_how, args, last, shape.ring);
 }
 
 cudaError_t prepare_finish() {

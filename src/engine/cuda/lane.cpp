@@ -116,8 +116,10 @@ void CudaLane::run(std::unique_ptr<core::Script> script) {
 std::shared_ptr<CudaEvent> CudaLane::run_steps(core::Script& script) {
   kind_ = script.kind;
   signalled_close_ = false;
+  follows_ = false;
   std::shared_ptr<CudaEvent> last;
   const auto record = [&](int index) {
+    follows_ = false;
     note(last->record(stream_, script.report, index, parts_.channel, parts_.window, capture_));
   };
   for (int index = 0; const core::Step& step : script.steps) {
@@ -158,7 +160,6 @@ StepContext CudaLane::context_of(const core::Run& step, const core::Script& scri
   context.ranks = parts_.topology.ranks;
   context.index = index;
   context.awaited = awaited_;
-  context.always = step.always;
   context.operation = operation_;
   if (step.tail.signals) context.phase = static_cast<std::int32_t>(phase_of(step.tail.signal));
   else if (awaited_) context.phase = static_cast<std::int32_t>(awaited_stage_ == Stage::open ? Phase::moves : Phase::idle);
@@ -171,6 +172,7 @@ void CudaLane::run(const core::Run& step, const core::Script& script, int index)
   if (step.tail.signals && step.tail.signal == Stage::close) signalled_close_ = true;
   const Launch how = launch_of(step);
   note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+  follows_ = true;
 }
 
 // With one rank nothing is awaited: publish goes with agree, and a seal has nothing to say.
@@ -181,6 +183,7 @@ void CudaLane::run_alone(const core::Run& step, const core::Script& script, int 
   }
   if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel)) {
     note(launch(*published_, *agree, context_of(step, script, index), launch_of(step)));
+    follows_ = true;
     return;
   }
   if (!std::holds_alternative<core::SealArgs>(step.kernel)) run(step, script, index);
@@ -192,6 +195,7 @@ Launch CudaLane::launch_of(const core::Run& step) const {
   how.num_sms = std::min(step.num_sms > 0 ? step.num_sms : parts_.num_sms, parts_.most_sms);
   how.scratch = parts_.scratch;
   how.topology = &parts_.topology;
+  how.follows = follows_;
   return how;
 }
 
@@ -199,6 +203,7 @@ Launch CudaLane::launch_of(const core::Run& step) const {
 void CudaLane::await(const core::Await& step) {
   if (step.stage == Stage::close && !signalled_close_) return;
   if (parts_.topology.ranks == 1) return;
+  follows_ = false;
   if (parts_.form == AwaitForm::stream) await_in_stream(step.stage);
   else await_on_host(step.stage);
   awaited_ = true;
@@ -232,6 +237,7 @@ void CudaLane::await_on_host(Stage stage) {
 
 void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
   if (step.event->state() == engine::LaneEvent::State::happened) return;
+  follows_ = false;
   const auto* const event = dynamic_cast<const CudaEvent*>(step.event.get());
   if (event == nullptr) return step.event->stream_wait(stream_);  // of another engine: the host waits
   // The caller's streams order the runs of a graph and what is outside of it.

@@ -83,6 +83,7 @@ class CudaLane final : public engine::Lane {
   std::int64_t operation_ = 0;
   core::OperationKind kind_ = core::OperationKind::none;
   bool signalled_close_ = false;
+  bool follows_ = false;  // what comes next, a kernel of ours
   const core::PublishArgs* published_ = nullptr;  // with one rank: waits for its agree
   cudaError_t error_ = cudaSuccess;
   std::deque<InFlight> in_flight_;

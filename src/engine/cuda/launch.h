@@ -20,6 +20,14 @@ struct Launch {
   Scratch scratch;
   // Of this rank, for sizes that the host decides by.
   const core::Topology* topology = nullptr;
+  bool follows = false;  // nothing lies in the stream between this kernel and the one of ours before
+
+  // Of the next kernel of a step.
+  Launch next() const {
+    Launch how = *this;
+    how.follows = true;
+    return how;
+  }
 };
 
 // Elements of scratch for R + E columns: enough units that a count takes microseconds, within 8 MB.

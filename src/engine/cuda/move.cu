@@ -173,13 +173,13 @@ cudaError_t launch(const MoveArgs& args, const StepContext& step, const Launch& 
   if (args.quantise == Quantise::none) {
     const CopyShape shape = copy_shape(args.row_bytes, args.route.ranks);
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + shape.warps - 1) / shape.warps));
-    return start(move_kernel, {blocks, shape.threads(), ring_shared_bytes}, how.stream, args, step, shape.ring);
+    return start(move_kernel, {blocks, shape.threads(), ring_shared_bytes}, how, args, step, shape.ring);
   }
   constexpr int warps = quantise_threads / 32;
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(how.num_sms, (tokens + warps - 1) / warps));
-  if (args.dtype == DataType::bf16) return start(quantise_kernel<DataType::bf16>, {blocks, quantise_threads, 0}, how.stream, args, step);
-  if (args.dtype == DataType::fp16) return start(quantise_kernel<DataType::fp16>, {blocks, quantise_threads, 0}, how.stream, args, step);
-  return start(quantise_kernel<DataType::fp32>, {blocks, quantise_threads, 0}, how.stream, args, step);
+  if (args.dtype == DataType::bf16) return start(quantise_kernel<DataType::bf16>, {blocks, quantise_threads, 0}, how, args, step);
+  if (args.dtype == DataType::fp16) return start(quantise_kernel<DataType::fp16>, {blocks, quantise_threads, 0}, how, args, step);
+  return start(quantise_kernel<DataType::fp32>, {blocks, quantise_threads, 0}, how, args, step);
 }
 
 cudaError_t prepare_move() {

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "core/plan.h"
+#include "engine/cuda/block.cuh"
 #include "engine/cuda/count.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/start.cuh"
@@ -68,24 +69,6 @@ struct CallerMask {
   }
 };
 
-template <class T>
-__device__ void fill(T* at, std::int64_t count, T value) {
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; at && i < count; i += stride) at[i] = value;
-}
-
-__device__ void clear_outputs(const PlanArgs& args) {
-  const DispatchOutputs& out = args.outputs;
-  const std::int64_t experts = args.topology->local_experts(args.topology->rank);
-  fill(out.local_ids, out.capacity * args.route.topk, -1);
-  fill(out.weights, out.weight_count, 0.0f);
-  fill(out.num_rows, 1, std::int64_t{0});
-  fill(out.counts, experts, 0);
-  fill(out.aligned_counts, experts, 0);
-  fill(out.offsets, out.offset_count, std::int64_t{0});
-  fill(out.dropped, 1, std::int64_t{0});
-}
-
 template <class Choices>
 __device__ void find_faults(const PlanArgs&, const Choices&, const Unit&, DeviceChannel&) {}
 template <class Id>
@@ -112,9 +95,9 @@ __device__ void tell_fault(const PlanArgs& args, const CallerIds<Id>& ids, Devic
 
 template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
-  clear_outputs(args);
+  wait_for_kernel_before();
   const RouteTables& route = args.route;
-  fill(route.outcome, 1, Outcome::pending);
+  if (warp_of_grid() == 0 && lane_of_thread() == 0) *route.outcome = Outcome::pending;
   const std::int64_t columns = route.ranks + args.topology->experts;
   const Choices choices{args};
   if (args.checks) find_faults(args, choices, unit_of(scratch, route.tokens, columns), *step.channel);
@@ -127,6 +110,7 @@ __global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_co
 
 template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1) place_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
+  wait_for_kernel_before();
   const RouteTables& route = args.route;
   const Choices choices{args};
   place_choices(
@@ -140,16 +124,11 @@ __global__ void __launch_bounds__(count_threads, 1) place_kernel(const __grid_co
   end_step(step);
 }
 
-__global__ void __launch_bounds__(count_threads, 1) clear_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step) {
-  clear_outputs(args);
-  end_step(step);
-}
-
 template <class Choices>
 cudaError_t launch_counts(const PlanArgs& args, const StepContext& step, const Launch& how) {
   const auto [blocks, scratch] = count_shape(how, args.route.tokens, args.route.ranks + how.topology->experts);
-  const cudaError_t error = start(count_kernel<Choices>, {blocks, count_threads}, how.stream, args, step.inner(), scratch);
-  return error != cudaSuccess ? error : start(place_kernel<Choices>, {blocks, count_threads}, how.stream, args, step, scratch);
+  const cudaError_t error = start(count_kernel<Choices>, {blocks, count_threads}, how, args, step.inner(), scratch);
+  return error != cudaSuccess ? error : start(place_kernel<Choices>, {blocks, count_threads}, how.next(), args, step, scratch);
 }
 
 }  // namespace
@@ -177,16 +156,11 @@ CountShape count_shape(const Launch& how, std::int64_t tokens, std::int64_t colu
 cudaError_t prepare_plan() {
   using Ids = CallerIds<std::int32_t>;
   using WideIds = CallerIds<std::int64_t>;
-  return prepare_all(0, clear_kernel, count_kernel<Ids>, place_kernel<Ids>, count_kernel<WideIds>, place_kernel<WideIds>,
+  return prepare_all(0, count_kernel<Ids>, place_kernel<Ids>, count_kernel<WideIds>, place_kernel<WideIds>,
                      count_kernel<CallerMask>, place_kernel<CallerMask>);
 }
 
 cudaError_t launch(const PlanArgs& args, const StepContext& step, const Launch& how) {
-  if (!args.makes_route) {
-    const std::int64_t elements = args.outputs.capacity * args.route.topk;
-    const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(elements / (4 * count_threads), 1, how.num_sms));
-    return start(clear_kernel, {blocks, count_threads, 0}, how.stream, args, step);
-  }
   if (args.rank_mask) return launch_counts<CallerMask>(args, step, how);
   if (args.ids_are_64_bit) return launch_counts<CallerIds<std::int64_t>>(args, step, how);
   return launch_counts<CallerIds<std::int32_t>>(args, step, how);

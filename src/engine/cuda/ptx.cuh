@@ -37,6 +37,11 @@ __device__ inline void store_relaxed_system(std::uint8_t* at, std::uint8_t value
   asm volatile("st.relaxed.sys.u8 [%0], %1;" ::"l"(at), "r"(static_cast<std::uint32_t>(value)) : "memory");
 }
 
+// Between a kernel and the next one of the same stream, which was launched to come early (start.cuh). The first
+// returns when all kernels before have ended and their writes are visible; both do nothing elsewhere.
+__device__ inline void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_kernel_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 // Nanoseconds of the device's wall clock.
 __device__ inline std::int64_t now_ns() {
   std::int64_t time;

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "engine/cuda/launch.h"
+
 namespace sluice::cuda {
 
 struct Grid {
@@ -11,13 +13,20 @@ struct Grid {
   std::int64_t shared_bytes = 0;
 };
 
+// A kernel that follows one of ours is brought to its SMs while the tail of that one runs, and waits there for its
+// end: every kernel begins with wait_for_kernel_before() and says let_next_kernel_come() when its work is done.
 template <class... Parameters, class... Arguments>
-cudaError_t start(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream, const Arguments&... arguments) {
+cudaError_t start(void (*kernel)(Parameters...), const Grid& grid, const Launch& how, const Arguments&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(grid.blocks);
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
-  config.stream = stream;
+  config.stream = how.stream;
+  config.attrs = &early;
+  config.numAttrs = how.follows ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

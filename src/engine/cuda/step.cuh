@@ -115,6 +115,7 @@ struct Raw {
 // By all threads; the same answer in the whole block. Blocks may differ when a failure arrives meanwhile:
 // the tail sees it then, so nobody is told of success.
 __device__ inline bool may_work(const StepContext& step) {
+  wait_for_kernel_before();
   __shared__ bool well;
   if (threadIdx.x == 0) {
     DeviceFlags flags(step);
@@ -124,7 +125,7 @@ __device__ inline bool may_work(const StepContext& step) {
     if (well && step.awaited && blockIdx.x == 0 && flags.alarmed()) well = answer_alarm(step);
   }
   __syncthreads();
-  return well || step.always;
+  return well;
 }
 
 // May work, and the operation goes on.
@@ -138,6 +139,7 @@ template <class Last>
 __device__ inline void end_step(const StepContext& step, Last&& last) {
   __shared__ bool is_last;
   __syncthreads();
+  let_next_kernel_come();
   if (gridDim.x > 1) {
     if (threadIdx.x == 0) {
       __threadfence();

@@ -20,7 +20,6 @@ struct StepContext {
   std::int32_t index = 0;           // of the step in its script
   std::int32_t phase = same_phase;  // that begins when the kernel has ended
   bool awaited = false;             // the first kernel behind an await
-  bool always = false;              // works in a failed channel too
   std::int64_t operation = 0;       // running number of the script on its channel, as its host counts
 
   // Of a kernel that is not the last of its step.
