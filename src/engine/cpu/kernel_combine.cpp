@@ -120,10 +120,10 @@ void run_kernel(const GatherArgs& args, KernelContext& context) {
   if (*args.route.outcome != Outcome::go) return;
   const RouteTables& route = args.route;
   if (rows_kept(route, *args.topology, args.topology->rank) > args.rows_given) return;
-  context.team.parallel(packed_rows_here(route, args.topology->rank), context.workers,
-                        [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t rows = packed_rows_here(route, args.topology->rank), bytes = args.elements * size_of(args.dtype);
+  context.team.parallel(rows, context.workers_for(rows * bytes), [&](std::int64_t begin, std::int64_t end) {
     LocalSum local(args);
-    const auto row_bytes = static_cast<std::size_t>(args.elements * size_of(args.dtype));
+    const auto row_bytes = static_cast<std::size_t>(bytes);
     for (std::int64_t n = begin; n < end; ++n) {
       if (args.rows_out && route.layout != Layout::packed) local.packed_row(n);
       if (args.rows_out && route.layout == Layout::packed) {
@@ -137,8 +137,9 @@ void run_kernel(const GatherArgs& args, KernelContext& context) {
 
 void run_kernel(const ReduceArgs& args, KernelContext& context) {
   if (args.report->verdict.outcome != Outcome::go) return;
-  const bool stream = args.route.tokens * args.elements * size_of(args.out_type) >= stream_from_bytes;
-  context.team.parallel(args.route.tokens, context.workers, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t bytes = args.route.tokens * args.elements * size_of(args.out_type);
+  const bool stream = bytes >= stream_from_bytes;
+  context.team.parallel(args.route.tokens, context.workers_for(bytes), [&](std::int64_t begin, std::int64_t end) {
     TokenSum sum(args, stream);
     for (std::int64_t t = begin; t < end; ++t) sum.token(t);
     if (stream) stream_fence();

@@ -36,7 +36,7 @@ class Finish {
     if (route_.layout == Layout::packed) packed_choices();
     else if (args_.makes_route) rows_of_slots();
     if (route_.layout != Layout::packed && args_.arrived_weights && args_.outputs.weights) row_weights();
-    context.team.parallel(packed_, context.workers, [&](std::int64_t begin, std::int64_t end) {
+    context.team.parallel(packed_, context.workers_for(packed_ * args_.row_bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n) place_rows(n);
     });
     pad();

@@ -95,8 +95,9 @@ class Mover {
 
 void run_kernel(const MoveArgs& args, KernelContext& context) {
   if (args.report->verdict.outcome != Outcome::go) return;
-  const bool stream = args.route.tokens * args.row_bytes >= stream_from_bytes;
-  context.team.parallel(args.route.tokens, context.workers, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t bytes = args.route.tokens * args.row_bytes;
+  const bool stream = bytes >= stream_from_bytes;
+  context.team.parallel(args.route.tokens, context.workers_for(bytes), [&](std::int64_t begin, std::int64_t end) {
     Mover mover(args, stream);
     for (std::int64_t t = begin; t < end; ++t) mover.token(t);
     // Streaming stores are not ordered by the release of the CLOSE flag: each worker fences its own.

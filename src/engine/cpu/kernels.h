@@ -2,6 +2,7 @@
 // among the team; the step-driven engine of the tests calls the very same functions with a team of one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -27,6 +28,9 @@ class TeamOfOne final : public Team {
   }
 };
 
+// Waking a worker takes as long as moving so many bytes, or longer.
+inline constexpr std::int64_t bytes_per_worker = 128 * 1024;
+
 // What a kernel may use besides its arguments.
 struct KernelContext {
   Team& team;
@@ -34,6 +38,11 @@ struct KernelContext {
   std::int64_t operation = 0;  // running number on the channel
   std::int64_t now_ns = 0;  // when the kernel began
   bool well = true;         // the channel has not failed; plan and finish alone run when it has
+
+  // To move so many bytes.
+  int workers_for(std::int64_t bytes) const {
+    return static_cast<int>(std::clamp<std::int64_t>(bytes / bytes_per_worker, 1, std::max(workers, 1)));
+  }
 };
 
 void run_kernel(const core::PlanArgs&, KernelContext&);
