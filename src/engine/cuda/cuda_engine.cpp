@@ -96,7 +96,7 @@ class CudaEngine final : public engine::Engine {
       }
       auto event = std::make_shared<CudaEvent>(pool);
       const CurrentDevice of_pool(pool->device());
-      check(event->record(static_cast<cudaStream_t>(stream), nullptr, 0, nullptr, nullptr), "cudaEventRecord", -1);
+      check(event->record(static_cast<cudaStream_t>(stream)), "cudaEventRecord", -1);
       return event;
     };
     view_.captures = [this](void* stream) { return captures(static_cast<cudaStream_t>(stream)); };
@@ -225,7 +225,7 @@ class CudaEngine final : public engine::Engine {
     parts.scratch.elements = scratch_elements(ranks, spec_.topology.experts);
     parts.scratch.counts = page.scratch + channel * parts.scratch.elements;
     parts.events = events_;
-    parts.window = windows_->own();
+    parts.keep = std::make_shared<std::pair<std::shared_ptr<DeviceMapping>, std::shared_ptr<engine::Mapping>>>(windows_->own(), flags_->own());
     return std::make_unique<CudaLane>(std::move(parts));
   }
 

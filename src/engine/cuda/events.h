@@ -35,6 +35,19 @@ class EventPool {
   std::vector<cudaEvent_t> free_;
 };
 
+// What a lane knows of the point at which it records an event. Nothing of it: a caller's stream.
+struct LanePoint {
+  // Of the operation; with the step's index it tells whether the operation had failed by then.
+  std::shared_ptr<core::Report> report;
+  int step = 0;
+  const DeviceChannel* channel = nullptr;
+  // The lane has come here when its tails have brought the word to `number`; 0: nobody tells.
+  std::uint64_t* reached = nullptr;
+  std::uint64_t number = 0;
+  std::shared_ptr<const void> keep;  // what holds `channel` and `reached`
+  unsigned long long capture = 0;    // recorded into its graph
+};
+
 class CudaEvent final : public engine::LaneEvent {
  public:
   explicit CudaEvent(std::shared_ptr<EventPool> pool);
@@ -46,29 +59,25 @@ class CudaEvent final : public engine::LaneEvent {
   void stream_wait(void* stream) const override;
   cudaError_t wait_in(cudaStream_t stream) const;
 
-  // Once, in the stream that gets there. `report` of the operation and the step's index tell whether it had
-  // failed by then; without a report it cannot fail. `window` holds `channel`.
-  cudaError_t record(cudaStream_t stream, std::shared_ptr<core::Report> report, int step, const DeviceChannel* channel,
-                     std::shared_ptr<const void> window, unsigned long long capture = 0);
+  // Once, in the stream that gets there.
+  cudaError_t record(cudaStream_t stream, LanePoint at = {});
   // Recorded while its stream was captured: part of the graph of that capture, for as long as the graph lives.
-  bool captured() const override { return capture_ != 0; }
-  unsigned long long capture() const { return capture_; }
+  bool captured() const override { return at_.capture != 0; }
+  unsigned long long capture() const { return at_.capture; }
   void outlived_its_graph() { settled_.store(State::happened, std::memory_order_release); }
 
   // The channel whose lane records it; null for a caller's stream.
-  const DeviceChannel* channel() const { return channel_; }
+  const DeviceChannel* channel() const { return at_.channel; }
 
  private:
   void wait_until_recorded() const;
+  bool told() const;
 
   std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_;
-  std::shared_ptr<core::Report> report_;
-  std::shared_ptr<const void> window_;
-  int step_ = 0;
-  const DeviceChannel* channel_ = nullptr;
-  unsigned long long capture_ = 0;
+  LanePoint at_;
   std::atomic<bool> recorded_{false};
+  mutable std::atomic<unsigned> looks_{0};
   mutable std::atomic<State> settled_{State::pending};
 };
 

@@ -35,6 +35,9 @@ class HostFlags {
     return reinterpret_cast<SharedChannel*>(pinned_[static_cast<std::size_t>(rank)]->base())[channel];
   }
 
+  // The memory of the own ones.
+  const std::shared_ptr<engine::Mapping>& own() const { return windows_.own(); }
+
  private:
   int rank_;
   std::size_t bytes_;

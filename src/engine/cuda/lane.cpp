@@ -52,7 +52,7 @@ void CudaLane::submit(std::unique_ptr<core::Script> script) {
 void CudaLane::submit_in_order_of_stream(std::unique_ptr<core::Script> script) {
   const auto stream = static_cast<cudaStream_t>(script->caller.stream);
   const auto before = std::make_shared<CudaEvent>(parts_.events), after = std::make_shared<CudaEvent>(parts_.events);
-  check(before->record(stream, nullptr, 0, nullptr, nullptr), "cudaEventRecord", parts_.topology.rank);
+  check(before->record(stream), "cudaEventRecord", parts_.topology.rank);
   script->steps.insert(script->steps.begin(), core::Depend{before});
   script->steps.emplace_back(core::Record{after});
   script->caller.runs = false;
@@ -117,10 +117,12 @@ std::shared_ptr<CudaEvent> CudaLane::run_steps(core::Script& script) {
   kind_ = script.kind;
   signalled_close_ = false;
   follows_ = false;
+  point_ = 0;
   std::shared_ptr<CudaEvent> last;
   const auto record = [&](int index) {
     follows_ = false;
-    note(last->record(stream_, script.report, index, parts_.channel, parts_.window, capture_));
+    note(last->record(stream_, {.report = script.report, .step = index, .channel = parts_.channel,
+                                .reached = &parts_.flags->reached, .number = point_, .keep = parts_.keep, .capture = capture_}));
   };
   for (int index = 0; const core::Step& step : script.steps) {
     if (const auto* const kernel = std::get_if<core::Run>(&step)) {
@@ -160,13 +162,22 @@ StepContext CudaLane::context_of(const core::Run& step, const core::Script& scri
   context.ranks = parts_.topology.ranks;
   context.index = index;
   context.awaited = awaited_;
+  context.point = point_;
   context.operation = operation_;
   if (step.tail.signals) context.phase = static_cast<std::int32_t>(phase_of(step.tail.signal));
   else if (awaited_) context.phase = static_cast<std::int32_t>(awaited_stage_ == Stage::open ? Phase::moves : Phase::idle);
   return context;
 }
 
+// The host is told of kernels behind which an event is recorded.
+void CudaLane::begin_point(const core::Script& script, int index) {
+  const auto next = static_cast<std::size_t>(index) + 1;
+  const bool told = next == script.steps.size() || std::holds_alternative<core::Record>(script.steps[next]);
+  point_ = told && capture_ == 0 ? ++points_ : 0;
+}
+
 void CudaLane::run(const core::Run& step, const core::Script& script, int index) {
+  begin_point(script, index);
   const StepContext context = context_of(step, script, index);
   awaited_ = false;
   if (step.tail.signals && step.tail.signal == Stage::close) signalled_close_ = true;
@@ -182,6 +193,7 @@ void CudaLane::run_alone(const core::Run& step, const core::Script& script, int 
     return;
   }
   if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel)) {
+    begin_point(script, index);
     note(launch(*published_, *agree, context_of(step, script, index), launch_of(step)));
     follows_ = true;
     return;
@@ -204,6 +216,7 @@ void CudaLane::await(const core::Await& step) {
   if (step.stage == Stage::close && !signalled_close_) return;
   if (parts_.topology.ranks == 1) return;
   follows_ = false;
+  point_ = 0;
   if (parts_.form == AwaitForm::stream) await_in_stream(step.stage);
   else await_on_host(step.stage);
   awaited_ = true;
@@ -238,6 +251,7 @@ void CudaLane::await_on_host(Stage stage) {
 void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
   if (step.event->state() == engine::LaneEvent::State::happened) return;
   follows_ = false;
+  point_ = 0;
   const auto* const event = dynamic_cast<const CudaEvent*>(step.event.get());
   if (event == nullptr) return step.event->stream_wait(stream_);  // of another engine: the host waits
   // The caller's streams order the runs of a graph and what is outside of it.
@@ -256,7 +270,9 @@ void CudaLane::note(cudaError_t error) {
     if (capture_error_ == cudaSuccess) capture_error_ = error;
     return;
   }
-  if (error == cudaSuccess || error_ != cudaSuccess) return;
+  if (error == cudaSuccess) return;
+  point_ = 0;  // what was not queued tells nothing
+  if (error_ != cudaSuccess) return;
   error_ = error;
   core::Status status;
   status.failed = 1;

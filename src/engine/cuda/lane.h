@@ -33,7 +33,7 @@ class CudaLane final : public engine::Lane {
     SharedChannel* const* shared = nullptr;       // [R], device memory
     Scratch scratch;
     std::shared_ptr<EventPool> events;
-    std::shared_ptr<const void> window;  // in which `channel` lies: events outlive the lane
+    std::shared_ptr<const void> keep;  // what holds `channel` and `flags`: events outlive the lane
   };
 
   explicit CudaLane(Parts parts);
@@ -58,6 +58,7 @@ class CudaLane final : public engine::Lane {
   std::shared_ptr<CudaEvent> run_steps(core::Script& script);
   void run(std::unique_ptr<core::Script> script);
   void run(const core::Run& step, const core::Script& script, int index);
+  void begin_point(const core::Script& script, int index);
   void run_alone(const core::Run& step, const core::Script& script, int index);
   Launch launch_of(const core::Run& step) const;
   void await(const core::Await& step);
@@ -81,9 +82,11 @@ class CudaLane final : public engine::Lane {
   core::Stage awaited_stage_ = core::Stage::open;
   // Of the script that runs.
   std::int64_t operation_ = 0;
+  std::uint64_t points_ = 0;
   core::OperationKind kind_ = core::OperationKind::none;
   bool signalled_close_ = false;
-  bool follows_ = false;  // what comes next, a kernel of ours
+  bool follows_ = false;     // what comes next, a kernel of ours
+  std::uint64_t point_ = 0;  // that the host is told of when all that is queued has run; 0: it is not told
   const core::PublishArgs* published_ = nullptr;  // with one rank: waits for its agree
   cudaError_t error_ = cudaSuccess;
   std::deque<InFlight> in_flight_;

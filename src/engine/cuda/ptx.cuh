@@ -33,6 +33,9 @@ __device__ inline void store_relaxed_system(std::uint64_t* at, std::uint64_t val
 __device__ inline void store_release_system(std::uint32_t* at, std::uint32_t value) {
   asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
+__device__ inline void store_release_system(std::uint64_t* at, std::uint64_t value) {
+  asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
 __device__ inline void store_relaxed_system(std::uint8_t* at, std::uint8_t value) {
   asm volatile("st.relaxed.sys.u8 [%0], %1;" ::"l"(at), "r"(static_cast<std::uint32_t>(value)) : "memory");
 }

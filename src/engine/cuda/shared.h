@@ -31,6 +31,7 @@ struct SharedChannel {
   // Not 0 once any status below was written: the one word that every awaited kernel reads.
   alignas(64) std::uint32_t alarm;
   std::uint64_t progress;  // by the owner's tails
+  std::uint64_t reached;   // by the owner's tails: the last point of the lane that the host was told of
   struct Told {
     std::uint32_t failed;  // after `status`
     core::Status status;

@@ -161,6 +161,7 @@ __device__ inline void end_step(const StepContext& step, Last&& last) {
     const auto phase = static_cast<Phase>(step.phase);
     store_relaxed_system(&flags.mine().progress, progress_of(step.channel->operation, step.kind, phase));
   }
+  if (step.point != 0) store_release_system(&flags.mine().reached, step.point);
 }
 __device__ inline void end_step(const StepContext& step) {
   end_step(step, [] {});

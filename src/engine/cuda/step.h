@@ -20,6 +20,7 @@ struct StepContext {
   std::int32_t index = 0;           // of the step in its script
   std::int32_t phase = same_phase;  // that begins when the kernel has ended
   bool awaited = false;             // the first kernel behind an await
+  std::uint64_t point = 0;          // of the lane, which the host is told of when the kernel has ended; 0: none
   std::int64_t operation = 0;       // running number of the script on its channel, as its host counts
 
   // Of a kernel that is not the last of its step.
@@ -28,6 +29,7 @@ struct StepContext {
     context.tail = {};
     context.stamp = core::Stamp::none;
     context.phase = same_phase;
+    context.point = 0;
     return context;
   }
 };
