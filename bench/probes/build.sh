@@ -14,7 +14,7 @@ if ((${#names[@]} == 0)); then
   for source in "$here"/*.cu; do names+=("$(basename "$source" .cu)"); done
 fi
 for name in "${names[@]}"; do
-  "$nvcc" -O3 -std=c++17 -Xcompiler -Wall,-Wextra -gencode arch=compute_90,code=sm_90 -cudart static \
+  "$nvcc" -O3 -std=c++20 -Xcompiler -Wall,-Wextra -gencode arch=compute_90,code=sm_90 -cudart static \
     -o "$out/$name" "$here/$name.cu"
   echo "$out/$name"
 done

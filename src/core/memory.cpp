@@ -54,7 +54,7 @@ class Never final : public engine::LaneEvent {
 HeldBlock::~HeldBlock() {
   for (void* const stream : streams_) {
     try {
-      Arena::add(uses_, memory_->window_.event_on(stream));
+      if (auto event = memory_->window_.event_on(stream)) Arena::add(uses_, std::move(event));
     } catch (const Error&) {
       uses_.push_back(std::make_shared<Never>());  // a stream that is gone says nothing any more
     }

@@ -56,7 +56,7 @@ struct WindowView {
   const core::AddressTable* addresses = nullptr;  // all ranks' windows, where kernels read it
   const core::Topology* topology = nullptr;       // where kernels read it
   std::shared_ptr<const void> keep;               // results that outlive the engine hold it
-  // When the work that a native queue holds now has passed; empty for an engine without such queues.
+  // When the work that a native queue holds now has passed, null if it has; empty for an engine without such queues.
   std::function<std::shared_ptr<LaneEvent>(void* stream)> event_on;
   // Whether what a native queue is given now goes into a graph. Throws where the engine cannot be captured.
   std::function<bool(void* stream)> captures;

@@ -68,6 +68,8 @@ __global__ void __launch_bounds__(agree_threads, 1) agree_kernel(const __grid_co
   end_step(step);
 }
 
+__global__ void nothing_kernel() {}
+
 __global__ void seal_kernel(const __grid_constant__ StepContext step) {
   may_work(step);
   end_step(step);
@@ -88,7 +90,13 @@ __global__ void guard_kernel(const DeviceChannel* other, const __grid_constant__
 
 }  // namespace
 
-cudaError_t prepare_exchange() { return prepare_all(0, publish_kernel, agree_kernel, publish_and_agree_kernel, seal_kernel, guard_kernel); }
+cudaError_t prepare_exchange() { return prepare_all(0, publish_kernel, agree_kernel, publish_and_agree_kernel, nothing_kernel, seal_kernel, guard_kernel); }
+
+cudaError_t launch_nothing(cudaStream_t stream) {
+  Launch how;
+  how.stream = stream;
+  return start(nothing_kernel, {}, how);
+}
 
 cudaError_t launch(const PublishArgs& args, const StepContext& step, const Launch& how) {
   return start(publish_kernel, {1, agree_threads, 0}, how, args, step);

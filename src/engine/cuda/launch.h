@@ -41,6 +41,8 @@ cudaError_t prepare_exchange();
 cudaError_t prepare_move();
 cudaError_t prepare_finish();
 cudaError_t prepare_combine();
+// An empty kernel.
+cudaError_t launch_nothing(cudaStream_t stream);
 // Loads one kernel, which may take so much dynamic shared memory.
 cudaError_t prepare(const void* kernel, std::int64_t shared_bytes);
 template <class... Kernels>

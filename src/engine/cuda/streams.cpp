@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/launch.h"
 
 namespace sluice::cuda {
 
@@ -24,7 +25,7 @@ Pool& pool() {
 }  // namespace
 
 cudaStream_t take_stream(int device, int rank) {
-  const std::lock_guard lock(pool().mutex);
+  std::unique_lock lock(pool().mutex);
   std::vector<cudaStream_t>& free = pool().free[device];
   if (!free.empty()) {
     const cudaStream_t stream = free.back();
@@ -36,6 +37,12 @@ cudaStream_t take_stream(int device, int rank) {
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange", rank);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreate", rank);
+  // Threads that launch at once into streams that were never used may be dealt the same queue, and then one's
+  // wait stands in front of the other's kernels (bench/probes/first_launch). So the first launch is made here,
+  // by one thread at a time, and has ended before anything waits in the stream.
+  check(launch_nothing(stream), "the first launch into a stream", rank);
+  lock.unlock();
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize", rank);
   return stream;
 }
 

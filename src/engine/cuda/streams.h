@@ -1,6 +1,6 @@
-// The streams of lanes. They are made once and used again: the driver deals streams to its few hardware queues
-// in the order of their making, so a process that made new ones for every communicator would sooner or later
-// put one lane's wait in front of another lane's signal.
+// The streams of lanes. They are made once and used again: the driver deals streams to its few hardware queues,
+// so a process that made new ones for every communicator would sooner or later put one lane's wait in front of
+// another lane's signal.
 #pragma once
 
 #include <cuda_runtime_api.h>
