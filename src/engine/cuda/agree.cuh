@@ -135,7 +135,7 @@ __device__ inline void fill_report_together(const core::RouteTables& route, cons
 
 // Why it does not go. Out of line: what stands between the instructions of a good operation is fetched too, and
 // small kernels spend most of their time on that.
-__device__ __noinline__ core::Outcome say_why_not(const core::AgreeArgs& args, core::Records records) {
+__device__ __noinline__ inline core::Outcome say_why_not(const core::AgreeArgs& args, core::Records records) {
   const core::Topology& topology = *args.topology;
   core::Verdict& verdict = args.report->verdict;
   core::compare_records(records, topology.ranks, args.window_bytes, verdict);

@@ -1,6 +1,7 @@
 #include "engine/cuda/lane.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/cuda/capture.h"
 #include "engine/cuda/streams.h"
@@ -125,10 +126,7 @@ std::shared_ptr<CudaEvent> CudaLane::run_steps(core::Script& script) {
                                 .reached = &parts_.flags->reached, .number = point_, .keep = parts_.keep, .capture = capture_}));
   };
   for (int index = 0; const core::Step& step : script.steps) {
-    if (const auto* const kernel = std::get_if<core::Run>(&step)) {
-      if (parts_.topology.ranks > 1) run(*kernel, script, index);
-      else run_alone(*kernel, script, index);
-    }
+    if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, script, index);
     if (const auto* const wait = std::get_if<core::Await>(&step)) await(*wait);
     if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency, script, index);
     last = nullptr;
@@ -177,28 +175,31 @@ void CudaLane::begin_point(const core::Script& script, int index) {
 }
 
 void CudaLane::run(const core::Run& step, const core::Script& script, int index) {
+  const Launch how = launch_of(step);
+  if (opens_later(step, how)) return;
   begin_point(script, index);
   const StepContext context = context_of(step, script, index);
   awaited_ = false;
   if (step.tail.signals && step.tail.signal == Stage::close) signalled_close_ = true;
-  const Launch how = launch_of(step);
-  note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+  if (opening_.publish) {
+    note(launch(std::exchange(opening_, {}), context, how));
+  } else {
+    note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+  }
   follows_ = true;
 }
 
-// With one rank nothing is awaited: publish goes with agree, and a seal has nothing to say.
-void CudaLane::run_alone(const core::Run& step, const core::Script& script, int index) {
-  if (const auto* const publish = std::get_if<core::PublishArgs>(&step.kernel)) {
-    published_ = publish;
-    return;
+// Whether the step goes with the one behind it, or is not needed. With one rank nothing is awaited, and a seal has
+// nothing to say.
+bool CudaLane::opens_later(const core::Run& step, const Launch& how) {
+  const bool alone = parts_.topology.ranks == 1;
+  if (const auto* const plan = std::get_if<core::PlanArgs>(&step.kernel); plan && fits_a_block(*plan, how)) {
+    opening_.plan = plan;
+    return true;
   }
-  if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel)) {
-    begin_point(script, index);
-    note(launch(*published_, *agree, context_of(step, script, index), launch_of(step)));
-    follows_ = true;
-    return;
-  }
-  if (!std::holds_alternative<core::SealArgs>(step.kernel)) run(step, script, index);
+  if (const auto* const publish = std::get_if<core::PublishArgs>(&step.kernel)) opening_.publish = publish;
+  if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel); agree && alone) opening_.agree = agree;
+  return alone && (std::holds_alternative<core::PublishArgs>(step.kernel) || std::holds_alternative<core::SealArgs>(step.kernel));
 }
 
 Launch CudaLane::launch_of(const core::Run& step) const {

@@ -59,7 +59,7 @@ class CudaLane final : public engine::Lane {
   void run(std::unique_ptr<core::Script> script);
   void run(const core::Run& step, const core::Script& script, int index);
   void begin_point(const core::Script& script, int index);
-  void run_alone(const core::Run& step, const core::Script& script, int index);
+  bool opens_later(const core::Run& step, const Launch& how);
   Launch launch_of(const core::Run& step) const;
   void await(const core::Await& step);
   void await_in_stream(core::Stage stage);
@@ -87,7 +87,7 @@ class CudaLane final : public engine::Lane {
   bool signalled_close_ = false;
   bool follows_ = false;     // what comes next, a kernel of ours
   std::uint64_t point_ = 0;  // that the host is told of when all that is queued has run; 0: it is not told
-  const core::PublishArgs* published_ = nullptr;  // with one rank: waits for its agree
+  Opening opening_;  // what waits for the step that it goes with
   cudaError_t error_ = cudaSuccess;
   std::deque<InFlight> in_flight_;
 

@@ -30,6 +30,13 @@ struct Launch {
   }
 };
 
+// What goes as one kernel: publish, the plan before it where one block can do that, and with one rank agree behind it.
+struct Opening {
+  const core::PlanArgs* plan = nullptr;
+  const core::PublishArgs* publish = nullptr;
+  const core::AgreeArgs* agree = nullptr;
+};
+
 // Elements of scratch for R + E columns: enough units that a count takes microseconds, within 8 MB.
 std::int64_t scratch_elements(int ranks, int experts);
 
@@ -55,15 +62,18 @@ cudaError_t prepare_all(std::int64_t shared_bytes, Kernels... kernels) {
 // One operation step: one kernel or a few, the last of which runs the tail. They return what cudaLaunchKernel
 // returned first, if it failed.
 cudaError_t launch(const core::PlanArgs& args, const StepContext& step, const Launch& how);
-cudaError_t launch(const core::PublishArgs& args, const StepContext& step, const Launch& how);
+bool fits_a_block(const core::PlanArgs& args, const Launch& how);
+cudaError_t launch(const Opening& opening, const StepContext& step, const Launch& how);
+inline cudaError_t launch(const core::PublishArgs& args, const StepContext& step, const Launch& how) {
+  return launch(Opening{.publish = &args}, step, how);
+}
+cudaError_t launch_with_plan(const Opening& opening, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::AgreeArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::MoveArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::FinishArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::GatherArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::ReduceArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::SealArgs& args, const StepContext& step, const Launch& how);
-// Both, with one rank.
-cudaError_t launch(const core::PublishArgs& published, const core::AgreeArgs& agreed, const StepContext& step, const Launch& how);
 // The channel fails if the one at `other`, of this rank, has: its block must not be used.
 cudaError_t launch_guard(const DeviceChannel* other, const StepContext& step, const Launch& how);
 

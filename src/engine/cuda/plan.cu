@@ -1,10 +1,12 @@
-// plan: two kernels, count and place.
+// plan: two kernels, count and place; or, where one block can do it, one with publish.
 #include <cuda_runtime.h>
 
 #include "core/plan.h"
+#include "engine/cuda/agree.cuh"
 #include "engine/cuda/block.cuh"
 #include "engine/cuda/count.cuh"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/publish.cuh"
 #include "engine/cuda/start.cuh"
 #include "engine/cuda/launch_plan.h"
 
@@ -93,40 +95,92 @@ __device__ void tell_fault(const PlanArgs& args, const CallerIds<Id>& ids, Devic
   channel.fault_at = no_fault;
 }
 
+// The plan's parts: by all blocks, by the last block to get there, by all blocks again.
+template <class Choices>
+struct Plan {
+  const PlanArgs& args;
+  const CountScratch& scratch;
+  DeviceChannel& channel;
+
+  __device__ std::int64_t columns() const { return args.route.ranks + args.topology->experts; }
+
+  __device__ void count() const {
+    const RouteTables& route = args.route;
+    if (warp_of_grid() == 0 && lane_of_thread() == 0) *route.outcome = Outcome::pending;
+    if (args.checks) find_faults(args, Choices{args}, unit_of(scratch, route.tokens, columns()), channel);
+    count_choices(Choices{args}, scratch, route.tokens, route.ranks, columns());
+  }
+
+  __device__ void add_up() const {
+    scan_blocks(scratch, columns(), [&](std::int64_t c, std::int32_t total) { args.route.sent[c] = total; });
+    if (threadIdx.x == 0) tell_fault(args, Choices{args}, channel);
+  }
+
+  __device__ void place() const {
+    const RouteTables& route = args.route;
+    const Choices choices{args};
+    place_choices(
+        choices, scratch, route.tokens, route.ranks, columns(),
+        [&](std::int64_t t, std::int32_t k, std::int32_t position) {
+          const std::int64_t slot = t * route.topk + k;
+          if constexpr (!std::is_same_v<Choices, CallerMask>) route.expert_of[slot] = choices.legal(t, k);
+          route.slot_index[slot] = position;
+        },
+        [&](std::int64_t t, int r, std::int32_t position) { route.send_index[t * route.ranks + r] = position; });
+  }
+};
+
 template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
   wait_for_kernel_before();
-  const RouteTables& route = args.route;
-  if (warp_of_grid() == 0 && lane_of_thread() == 0) *route.outcome = Outcome::pending;
-  const std::int64_t columns = route.ranks + args.topology->experts;
-  const Choices choices{args};
-  if (args.checks) find_faults(args, choices, unit_of(scratch, route.tokens, columns), *step.channel);
-  count_choices(choices, scratch, route.tokens, route.ranks, columns);
-  end_step(step, [&] {
-    scan_blocks(scratch, columns, [&](std::int64_t c, std::int32_t total) { route.sent[c] = total; });
-    if (threadIdx.x == 0) tell_fault(args, choices, *step.channel);
-  });
+  const Plan<Choices> plan{args, scratch, *step.channel};
+  plan.count();
+  end_step(step, [&] { plan.add_up(); });
 }
 
 template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1) place_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
   wait_for_kernel_before();
-  const RouteTables& route = args.route;
-  const Choices choices{args};
-  place_choices(
-      choices, scratch, route.tokens, route.ranks, route.ranks + args.topology->experts,
-      [&](std::int64_t t, std::int32_t k, std::int32_t position) {
-        const std::int64_t slot = t * route.topk + k;
-        if constexpr (!std::is_same_v<Choices, CallerMask>) route.expert_of[slot] = choices.legal(t, k);
-        route.slot_index[slot] = position;
-      },
-      [&](std::int64_t t, int r, std::int32_t position) { route.send_index[t * route.ranks + r] = position; });
+  Plan<Choices>{args, scratch, *step.channel}.place();
   end_step(step);
+}
+
+// One block. Publish too, and with one rank agree.
+template <class Choices>
+__global__ void __launch_bounds__(count_threads, 1)
+opening_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ PublishArgs published,
+               const __grid_constant__ AgreeArgs agreed, const __grid_constant__ StepContext step, CountScratch scratch,
+               bool agrees) {
+  const bool well = may_work(step);
+  const Plan<Choices> plan{args, scratch, *step.channel};
+  plan.count();
+  __syncthreads();
+  plan.add_up();
+  __syncthreads();
+  plan.place();
+  if (threadIdx.x == 0) args.report->stamps[static_cast<int>(Stamp::plan_end)] = now_ns();
+  __syncthreads();
+  publish(published, step, well);
+  __syncthreads();
+  if (well && agrees) agree_together(agreed, *step.channel);
+  end_step(step);
+}
+
+CountShape shape_of(const PlanArgs& args, const Launch& how) {
+  return count_shape(how, args.route.tokens, args.route.ranks + how.topology->experts);
+}
+
+// Calls with.template operator()<Choices>().
+template <class With>
+cudaError_t with_choices(const PlanArgs& args, With&& with) {
+  if (args.rank_mask) return with.template operator()<CallerMask>();
+  if (args.ids_are_64_bit) return with.template operator()<CallerIds<std::int64_t>>();
+  return with.template operator()<CallerIds<std::int32_t>>();
 }
 
 template <class Choices>
 cudaError_t launch_counts(const PlanArgs& args, const StepContext& step, const Launch& how) {
-  const auto [blocks, scratch] = count_shape(how, args.route.tokens, args.route.ranks + how.topology->experts);
+  const auto [blocks, scratch] = shape_of(args, how);
   const cudaError_t error = start(count_kernel<Choices>, {blocks, count_threads}, how, args, step.inner(), scratch);
   return error != cudaSuccess ? error : start(place_kernel<Choices>, {blocks, count_threads}, how.next(), args, step, scratch);
 }
@@ -156,14 +210,25 @@ CountShape count_shape(const Launch& how, std::int64_t tokens, std::int64_t colu
 cudaError_t prepare_plan() {
   using Ids = CallerIds<std::int32_t>;
   using WideIds = CallerIds<std::int64_t>;
-  return prepare_all(0, count_kernel<Ids>, place_kernel<Ids>, count_kernel<WideIds>, place_kernel<WideIds>,
-                     count_kernel<CallerMask>, place_kernel<CallerMask>);
+  return prepare_all(0, count_kernel<Ids>, place_kernel<Ids>, opening_kernel<Ids>, count_kernel<WideIds>,
+                     place_kernel<WideIds>, opening_kernel<WideIds>, count_kernel<CallerMask>, place_kernel<CallerMask>,
+                     opening_kernel<CallerMask>);
 }
 
 cudaError_t launch(const PlanArgs& args, const StepContext& step, const Launch& how) {
-  if (args.rank_mask) return launch_counts<CallerMask>(args, step, how);
-  if (args.ids_are_64_bit) return launch_counts<CallerIds<std::int64_t>>(args, step, how);
-  return launch_counts<CallerIds<std::int32_t>>(args, step, how);
+  return with_choices(args, [&]<class Choices>() { return launch_counts<Choices>(args, step, how); });
+}
+
+bool fits_a_block(const PlanArgs& args, const Launch& how) { return shape_of(args, how).blocks == 1; }
+
+cudaError_t launch_with_plan(const Opening& opening, const StepContext& step, const Launch& how) {
+  const PlanArgs& plan = *opening.plan;
+  const AgreeArgs agree = opening.agree ? *opening.agree : AgreeArgs{};
+  const CountScratch scratch = shape_of(plan, how).scratch;
+  return with_choices(plan, [&]<class Choices>() {
+    return start(opening_kernel<Choices>, {1, count_threads}, how, plan, *opening.publish, agree, step, scratch,
+                 opening.agree != nullptr);
+  });
 }
 
 }  // namespace sluice::cuda
