@@ -153,6 +153,12 @@ struct TokenSum {
   }
 };
 
+__device__ void add_lateness(const ReduceArgs& args, bool moves) {
+  for (int r = threadIdx.x; moves && args.waited && r < args.route.ranks; r += blockDim.x) {
+    args.waited[r] += args.placement.lateness_ns[r];
+  }
+}
+
 template <DataType in, DataType out>
 __global__ void __launch_bounds__(32 * most_sum_warps, 1)
 reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ StepContext step,
@@ -164,11 +170,52 @@ reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ S
     places.fill(args.route, *args.addresses, args.placement, 0);
     SumRows<in, out>::run(shape, memory, TokenSum{args, places});
   }
-  end_step(step, [&] {
-    for (int r = threadIdx.x; moves && args.waited && r < args.route.ranks; r += blockDim.x) {
-      args.waited[r] += args.placement.lateness_ns[r];
+  end_step(step, [&] { add_lateness(args, moves); });
+}
+
+// Tokens with one row at most, which is their sum: it needs no registers but for what 0 + x makes of -0 and NaN.
+template <DataType type>
+struct TokenRow {
+  static constexpr int width = 16 / static_cast<int>(size_of(type));
+  TokenSum sum;
+
+  __device__ std::int64_t items() const { return sum.items(); }
+  __device__ int find(std::int64_t t, int lane, std::byte** destinations, const std::byte** source) const {
+    const int count = sum.find(t, lane, source, nullptr);
+    if (lane == 0) destinations[0] = sum.out(t);
+    for (std::int64_t i = lane; count == 0 && i < sum.args.elements / width; i += 32) {
+      reinterpret_cast<uint4*>(sum.out(t))[i] = uint4{0, 0, 0, 0};
     }
-  });
+    return count;
+  }
+  __device__ void beside(std::int64_t, int) const {}
+
+  __device__ void mend(unsigned char* bytes, std::uint32_t count, int lane) const {
+#pragma unroll 4
+    for (std::uint32_t at = 16 * static_cast<std::uint32_t>(lane); at < count; at += 512) {
+      Vector<type, width> x, y;
+      x.read(bytes + at);
+      y = x;
+      y.add_zero();
+      if (y == x) continue;
+      y.mend_nans();
+      y.write(bytes + at);
+    }
+  }
+};
+
+template <DataType type>
+__global__ void __launch_bounds__(32 * most_copy_warps, 1)
+carry_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ StepContext step,
+             const __grid_constant__ RingShape shape) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const bool moves = may_move(step);
+  __shared__ RankPlaces places;
+  if (moves) {
+    places.fill(args.route, *args.addresses, args.placement, 0);
+    copy_rows(shape, memory, TokenRow<type>{{args, places}});
+  }
+  end_step(step, [&] { add_lateness(args, moves); });
 }
 
 // Calls with.template operator()<in, out>() for the pairs that occur: equal types, and FP32 sums rounded home.
@@ -204,6 +251,14 @@ cudaError_t launch(const GatherArgs& args, const StepContext& step, const Launch
 }
 
 cudaError_t launch(const ReduceArgs& args, const StepContext& step, const Launch& how) {
+  const bool one_row = args.route.ranks == 1 || args.route.topk == 1;
+  if (one_row && args.in_type == args.out_type && !args.weighted && !args.bias[0]) {
+    const CopyShape shape = copy_shape(args.elements * size_of(args.in_type), 1);
+    const Grid grid{blocks_for(how, args.route.tokens, shape.warps), shape.threads(), ring_shared_bytes};
+    if (args.in_type == DataType::bf16) return start(carry_kernel<DataType::bf16>, grid, how, args, step, shape.ring);
+    if (args.in_type == DataType::fp16) return start(carry_kernel<DataType::fp16>, grid, how, args, step, shape.ring);
+    return start(carry_kernel<DataType::fp32>, grid, how, args, step, shape.ring);
+  }
   return with_types(args.in_type, args.out_type, [&]<DataType in, DataType out>() {
     SumShape shape = sum_shape(args.elements, in, out, args.route.ranks);
     shape.weighted = args.weighted;
@@ -214,7 +269,8 @@ cudaError_t launch(const ReduceArgs& args, const StepContext& step, const Launch
 }
 
 cudaError_t prepare_combine() {
-  cudaError_t error = prepare_all(ring_shared_bytes, gather_copy_kernel);
+  cudaError_t error = prepare_all(ring_shared_bytes, gather_copy_kernel, carry_kernel<DataType::bf16>,
+                                  carry_kernel<DataType::fp16>, carry_kernel<DataType::fp32>);
   for (const DataType in : {DataType::bf16, DataType::fp16, DataType::fp32}) {
     for (const DataType out : {DataType::bf16, DataType::fp16, DataType::fp32}) {
       const bool occurs = in == out || in == DataType::fp32 || out == DataType::fp32;

@@ -7,6 +7,7 @@
 //   int find(std::int64_t item, int lane, std::byte** destinations, const std::byte** source) const
 //       by a whole warp: writes the destinations, returns how many; lane 0 writes the source
 //   void beside(std::int64_t item, int lane) const      what goes beside the row
+//   void mend(unsigned char* bytes, std::uint32_t count, int lane) const      if it has one: changes what is copied
 #pragma once
 
 #include <algorithm>
@@ -59,7 +60,12 @@ __device__ void copy_rows(const RingShape& shape, unsigned char* memory, const W
     work.beside(item, lane);
     if (ring.count(n) == 0) continue;
     for (int piece = 0; piece < shape.pieces; ++piece) {
-      const unsigned char* const slot = ring.wait();
+      unsigned char* const slot = ring.wait();
+      if constexpr (requires { work.mend(slot, 0u, lane); }) {
+        work.mend(slot, ring.bytes_of(piece), lane);
+        fence_proxy_shared();
+        __syncwarp();
+      }
       for (int d = lane; d < places(n); d += 32) {
         bulk_store(destinations(n)[d] + static_cast<std::int64_t>(piece) * shape.piece_bytes, slot, ring.bytes_of(piece));
       }

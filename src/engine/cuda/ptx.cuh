@@ -110,6 +110,9 @@ __device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.
 // Between generic accesses to global memory and bulk copies of the same bytes.
 __device__ inline void fence_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
+// From generic accesses to shared memory to bulk copies of the same bytes, by the threads that made them.
+__device__ inline void fence_proxy_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, Barrier& barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),

@@ -54,6 +54,23 @@ struct Vector {
     }
   }
 
+  __device__ bool operator==(const Vector& other) const {
+    std::uint32_t different = 0;
+#pragma unroll
+    for (int w = 0; w < words; ++w) different |= word[w] ^ other.word[w];
+    return different == 0;
+  }
+
+  // -0 becomes +0, and a NaN some NaN.
+  __device__ void add_zero() {
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      if constexpr (type == DataType::bf16) add_zero<__nv_bfloat162>(word[w]);
+      else if constexpr (type == DataType::fp16) add_zero<__half2>(word[w]);
+      else word[w] = numbers::bits_of(numbers::canonical(numbers::sum(0.0f, __uint_as_float(word[w]))));
+    }
+  }
+
   // Stays zero unless a NaN or an infinity is among them: zero times those is a NaN, which stays in a sum.
   __device__ std::uint32_t odd(std::uint32_t before) const {
     if constexpr (type == DataType::bf16) return sum_of_zeros<__nv_bfloat162>(before);
@@ -80,6 +97,11 @@ struct Vector {
   }
 
  private:
+  template <class Pair>
+  __device__ static void add_zero(std::uint32_t& bits) {
+    const Pair sum = __hadd2(*reinterpret_cast<const Pair*>(&bits), Pair{0, 0});
+    bits = *reinterpret_cast<const std::uint32_t*>(&sum);
+  }
   template <class Pair>
   __device__ std::uint32_t sum_of_zeros(std::uint32_t before) const {
     Pair sum = *reinterpret_cast<const Pair*>(&before);
