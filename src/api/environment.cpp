@@ -16,6 +16,7 @@ std::vector<EnvironmentVariable> environment() {
       {"SLUICE_CHECK", {}, "1 on the CPU engine", "expert ids are checked (1) or not (0) in calls that do not say"},
       {"SLUICE_CPU_TARGET", {}, "the best of this machine", "SIMD target of the CPU engine, for example AVX2 or scalar"},
       {"SLUICE_CUDA_AWAIT", {}, "by the number of hardware queues", "how lanes of the CUDA engine wait for peers: stream or host"},
+      {"SLUICE_CUDA_WINDOW", {}, "virtual where the GPUs can", "memory of windows of the CUDA engine: virtual, or plain (CUDA IPC)"},
       {"CUDA_DEVICE_MAX_CONNECTIONS", {}, "8", "hardware queues of this process (CUDA); 32 lets more streams wait"},
   };
   for (const boot::Variable& variable : boot::launcher_variables()) all.push_back({variable.name, {}, "", variable.meaning});

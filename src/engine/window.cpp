@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <string>
 
@@ -47,9 +48,22 @@ std::shared_ptr<Mapping> map(int fd, int flags, std::size_t bytes, int rank) {
 
 }  // namespace
 
-void share_trouble(boot::GroupState& group, const std::string& trouble) {
-  const auto all = group.all_gather(std::as_bytes(std::span(trouble)));
-  if (!trouble.empty()) throw SystemError(trouble, group.rank());
+void together(boot::GroupState& group, const std::function<void()>& step) {
+  std::exception_ptr failure;
+  std::string trouble;
+  try {
+    step();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    trouble = error.what();
+  }
+  std::vector<std::vector<std::byte>> all;
+  try {
+    all = group.all_gather(std::as_bytes(std::span(trouble)));
+  } catch (const Error&) {
+    if (!failure) throw;  // else the own failure says more
+  }
+  if (failure) std::rethrow_exception(failure);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].empty()) continue;
     throw PeerError(fmt::format("communicator on rank {}: rank {} refused: {}", group.rank(), r,
@@ -61,13 +75,7 @@ Mapping::~Mapping() { munmap(base_, bytes_); }
 
 Windows::Windows(boot::GroupState& group, std::int64_t bytes)
     : rank_(group.rank()), bytes_(static_cast<std::size_t>(bytes)), mappings_(static_cast<std::size_t>(group.size())) {
-  std::string trouble;
-  try {
-    take(group, bytes);
-  } catch (const SystemError& error) {
-    trouble = error.what();
-  }
-  share_trouble(group, trouble);
+  together(group, [&] { take(group, bytes); });
 }
 
 void Windows::take(boot::GroupState& group, std::int64_t bytes) {
@@ -95,23 +103,26 @@ void Windows::connect(boot::GroupState& group) {
     return group.barrier();
   }
   const std::vector<boot::UniqueFd> descriptors = group.exchange_descriptors(memory_.get());
-  for (int r = 0; r < group.size(); ++r) {
-    if (r == rank_) continue;
-    const int fd = descriptors[static_cast<std::size_t>(r)].get();
-    struct stat info {};
-    const int seals = fcntl(fd, F_GET_SEALS);  // -1: it can have none
-    const bool sealed = seals >= 0 && (seals & fixed_size) == fixed_size;
-    if (!sealed) {
-      throw PeerError(fmt::format("communicator on rank {}: the window of rank {} is memory whose size can change", rank_, r), rank_);
+  together(group, [&] {
+    for (int r = 0; r < group.size(); ++r) {
+      if (r != rank_) map_peer(r, descriptors[static_cast<std::size_t>(r)].get());
     }
-    if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_)) {
-      throw PeerError(fmt::format("communicator on rank {}: the window of rank {} has {} bytes, but {} are expected",
-                                  rank_, r, info.st_size, bytes_), rank_);
-    }
-    mappings_[static_cast<std::size_t>(r)] = map(fd, MAP_SHARED | MAP_NORESERVE, bytes_, rank_);
-  }
+  });
   memory_ = {};
-  group.barrier();
+}
+
+void Windows::map_peer(int rank, int fd) {
+  struct stat info {};
+  const int seals = fcntl(fd, F_GET_SEALS);  // -1: it can have none
+  const bool sealed = seals >= 0 && (seals & fixed_size) == fixed_size;
+  if (!sealed) {
+    throw PeerError(fmt::format("communicator on rank {}: the window of rank {} is memory whose size can change", rank_, rank), rank_);
+  }
+  if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(bytes_)) {
+    throw PeerError(fmt::format("communicator on rank {}: the window of rank {} has {} bytes, but {} are expected",
+                                rank_, rank, info.st_size, bytes_), rank_);
+  }
+  mappings_[static_cast<std::size_t>(rank)] = map(fd, MAP_SHARED | MAP_NORESERVE, bytes_, rank_);
 }
 
 }  // namespace sluice::engine

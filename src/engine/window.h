@@ -4,18 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "boot/group_state.h"
 
 namespace sluice::engine {
 
-// A rank that cannot go on says so where the others would wait for it; `trouble` is empty when all is well.
-// Collective. Throws SystemError with the trouble, on the peers PeerError.
-void share_trouble(boot::GroupState& group, const std::string& trouble);
+// Runs a step of creation, and hears how the others' went: a rank that cannot go on says so where they would wait
+// for it. Collective, and a barrier. Throws what `step` threw, on the peers PeerError.
+void together(boot::GroupState& group, const std::function<void()>& step);
 
 // Ranks that are threads: fills `all`, where each rank has put its own, with those of the others. Collective; a
 // barrier must follow before anybody's `all` goes.
@@ -63,6 +63,7 @@ class Windows {
 
  private:
   void take(boot::GroupState& group, std::int64_t bytes);
+  void map_peer(int rank, int fd);
 
   int rank_;
   std::size_t bytes_;

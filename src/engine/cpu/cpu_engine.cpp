@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include <sluice/errors.h>
+
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/lane.h"
 #include "engine/cpu/worker_team.h"
@@ -53,7 +55,7 @@ class CpuEngine final : public engine::Engine {
     view_.addresses = &addresses_;
     view_.topology = &spec_.topology;
     view_.keep = windows_->own();
-    engine::share_trouble(*group_, start_threads());
+    engine::together(*group_, [this] { start_threads(); });
   }
 
   ~CpuEngine() override {
@@ -99,8 +101,8 @@ class CpuEngine final : public engine::Engine {
     return reinterpret_cast<SharedFlags*>(windows_->of(rank)) + channel;
   }
 
-  // Returns what went wrong. What has been started then ends with this object.
-  std::string start_threads() {
+  // What has been started before it throws ends with this object.
+  void start_threads() {
     try {
       const int share = std::max(1, cores_of_process() / spec_.topology.ranks);
       team_ = std::make_unique<WorkerTeam>(spec_.workers > 0 ? spec_.workers : share);
@@ -109,10 +111,9 @@ class CpuEngine final : public engine::Engine {
         for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
       });
     } catch (const std::exception& error) {
-      return fmt::format("communicator on rank {}: a thread could not be started: {}; lower channels or workers",
-                         spec_.topology.rank, error.what());
+      throw SystemError(fmt::format("communicator on rank {}: a thread could not be started: {}; lower channels or workers",
+                                    spec_.topology.rank, error.what()), spec_.topology.rank);
     }
-    return {};
   }
 
   std::shared_ptr<CpuLane> make_lane(int channel) {

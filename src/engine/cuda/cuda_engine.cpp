@@ -17,6 +17,7 @@
 #include "engine/cuda/capture.h"
 #include "engine/cuda/device_window.h"
 #include "engine/cuda/events.h"
+#include "engine/cuda/gpus.h"
 #include "engine/cuda/host_flags.h"
 #include "engine/cuda/lane.h"
 #include "engine/cuda/launch.h"
@@ -24,6 +25,7 @@
 #include "engine/cuda/streams.h"
 #include "engine/leaving.h"
 #include "engine/wait.h"
+#include "engine/window.h"
 
 namespace sluice::cuda {
 
@@ -51,8 +53,21 @@ void lay_out(core::Slices& slices, EnginePage& page, int channels, int ranks, in
   page.scratch = slices.take<std::int32_t>(channels * scratch_elements(ranks, experts));
 }
 
-// Lanes of all communicators of this process.
-std::atomic<int> lanes_of_process{0};
+// Lanes of this process, of all communicators.
+class CountedLanes {
+ public:
+  explicit CountedLanes(int lanes) : lanes_(lanes), before_(all.fetch_add(lanes)) {}
+  ~CountedLanes() { all.fetch_sub(lanes_); }
+  CountedLanes(const CountedLanes&) = delete;
+  CountedLanes& operator=(const CountedLanes&) = delete;
+  // With those that were there already.
+  int count() const { return before_ + lanes_; }
+
+ private:
+  static inline std::atomic<int> all{0};
+  int lanes_;
+  int before_;
+};
 
 int hardware_queues() {
   const char* const text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -62,55 +77,42 @@ int hardware_queues() {
 
 // A stream that waits occupies a hardware queue, and with too few of them it stands in front of others
 // (bench/probes/waiting_streams). `lanes`: of all ranks of this process, and of the communicators before.
-AwaitForm choose_form(int lanes, int ranks) {
+AwaitForm choose_form(int lanes, int ranks, int rank) {
   const char* const asked = std::getenv("SLUICE_CUDA_AWAIT");
   const std::string form = asked ? asked : "";
+  if (!form.empty() && form != "stream" && form != "host") {
+    throw ArgumentError(fmt::format("communicator on rank {}: SLUICE_CUDA_AWAIT = \"{}\" is neither stream nor host", rank, form), rank);
+  }
   if (ranks == 1 || form == "stream") return AwaitForm::stream;  // with one rank nothing is ever awaited
   return form != "host" && 2 * lanes + 4 <= hardware_queues() ? AwaitForm::stream : AwaitForm::host;
+}
+
+// The GPU of a rank is the one that its thread has chosen, as everywhere in CUDA.
+int current_device() {
+  int device = 0;
+  cudaGetDevice(&device);
+  return device;
 }
 
 class CudaEngine final : public engine::Engine {
  public:
   CudaEngine(const engine::EngineSpec& spec, std::shared_ptr<boot::GroupState> group)
-      : spec_(spec), group_(std::move(group)), device_(choose_device()) {
-    const CurrentDevice current(device_);
-    const int channels = spec_.page.channels;
-    cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_);
-    prepare_kernels();
-    events_ = std::make_shared<EventPool>(device_);
-    reports_ = std::make_shared<ReportPool>(spec_.topology.ranks, spec_.topology.local_experts(spec_.topology.rank));
-    flags_ = std::make_unique<HostFlags>(*group_, channels);
+      : spec_(spec), group_(std::move(group)), device_(current_device()), lanes_here_(spec_.page.channels) {
+    const WindowKind kind = agree_on_gpus(*group_, device_);
     view_.rank = spec_.topology.rank;
     view_.page = spec_.page;
     view_.arena_offset = spec_.page.arena_offset();
     view_.arena_bytes = spec.arena_bytes;
-    windows_ = std::make_unique<DeviceWindows>(*group_, device_, view_.arena_offset + spec.arena_bytes);
+    engine::together(*group_, [this] { prepare(); });
+    flags_ = std::make_unique<HostFlags>(*group_, spec_.page.channels);
+    windows_ = std::make_unique<DeviceWindows>(*group_, device_, view_.arena_offset + spec.arena_bytes, kind);
     flags_->connect(*group_);
-    clear_page();
+    engine::together(*group_, [this] { clear_page(); });
     windows_->connect(*group_);
-    fill_page();
-    view_.keep = windows_->own();
-    view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
-      if (capture_of(static_cast<cudaStream_t>(stream)).id != 0) {
-        throw SystemError("an event of work outside of a capture was asked for while the stream is being captured");
-      }
-      const CurrentDevice of_pool(pool->device());
-      // Nothing lies in it, nor, for the legacy stream, in those that it orders: cheaper to ask than to wait.
-      if (cudaStreamQuery(static_cast<cudaStream_t>(stream)) == cudaSuccess) return nullptr;
-      auto event = std::make_shared<CudaEvent>(pool);
-      check(event->record(static_cast<cudaStream_t>(stream)), "cudaEventRecord", -1);
-      return event;
-    };
-    view_.captures = [this](void* stream) { return captures(static_cast<cudaStream_t>(stream)); };
-    copies_ = take_stream(device_, view_.rank);
-    const int here = group_->in_one_process() ? channels * spec_.topology.ranks : channels;
-    const int before = lanes_of_process.fetch_add(channels);
-    form_ = choose_form(std::max(here, before + channels), spec_.topology.ranks);
-    for (int c = 0; c < channels; ++c) lanes_.push_back(make_lane(c));
-    watch_ = group_->watch([this](int peer) {
-      for (const auto& lane : lanes_) lane->host().peer_gone(peer);
+    engine::together(*group_, [this] {
+      fill_page();
+      start_lanes();
     });
-    watchdog_ = std::thread([this] { watch_lanes(); });
   }
 
   ~CudaEngine() override {
@@ -118,11 +120,6 @@ class CudaEngine final : public engine::Engine {
     const engine::Leaving leaving;
     for (const auto& lane : lanes_) lane->host().leave_at(leaving.deadline_ns());
     drain();
-    stop_ = true;
-    watchdog_.join();
-    watch_.reset();
-    give_stream(device_, copies_);
-    lanes_of_process.fetch_sub(spec_.page.channels);
   }
 
   const std::string& name() const override {
@@ -145,8 +142,8 @@ class CudaEngine final : public engine::Engine {
     const CurrentDevice current(device_);
     const UntouchedCaptures beside;
     const std::lock_guard lock(copies_mutex_);
-    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, copies_), "cudaMemcpyAsync", view_.rank);
-    check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize", view_.rank);
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, *copies_), "cudaMemcpyAsync", view_.rank);
+    check(cudaStreamSynchronize(*copies_), "cudaStreamSynchronize", view_.rank);
   }
 
   void drain() override {
@@ -154,10 +151,41 @@ class CudaEngine final : public engine::Engine {
   }
 
  private:
-  int choose_device() const {
-    int devices = 1;
-    cudaGetDeviceCount(&devices);
-    return spec_.topology.rank % std::max(1, devices);
+  void prepare() {
+    const CurrentDevice current(device_);
+    cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_);
+    prepare_kernels();
+    events_ = std::make_shared<EventPool>(device_);
+    reports_ = std::make_shared<ReportPool>(spec_.topology.ranks, spec_.topology.local_experts(spec_.topology.rank));
+    copies_ = std::make_unique<PooledStream>(device_, view_.rank);
+    view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
+      return event_on(pool, static_cast<cudaStream_t>(stream));
+    };
+    view_.captures = [this](void* stream) { return captures(static_cast<cudaStream_t>(stream)); };
+    const int channels = spec_.page.channels;
+    const int here = group_->in_one_process() ? channels * spec_.topology.ranks : channels;
+    form_ = choose_form(std::max(here, lanes_here_.count()), spec_.topology.ranks, view_.rank);
+  }
+
+  void start_lanes() {
+    const CurrentDevice current(device_);
+    for (int c = 0; c < spec_.page.channels; ++c) lanes_.push_back(make_lane(c));
+    watch_ = group_->watch([this](int peer) {
+      for (const auto& lane : lanes_) lane->host().peer_gone(peer);
+    });
+    watchdog_ = std::jthread([this](std::stop_token stop) { watch_lanes(stop); });
+  }
+
+  static std::shared_ptr<engine::LaneEvent> event_on(const std::shared_ptr<EventPool>& pool, cudaStream_t stream) {
+    if (capture_of(stream).id != 0) {
+      throw SystemError("an event of work outside of a capture was asked for while the stream is being captured");
+    }
+    const CurrentDevice of_pool(pool->device());
+    // Nothing lies in it, nor, for the legacy stream, in those that it orders: cheaper to ask than to wait.
+    if (cudaStreamQuery(stream) == cudaSuccess) return nullptr;
+    auto event = std::make_shared<CudaEvent>(pool);
+    check(event->record(stream), "cudaEventRecord", -1);
+    return event;
   }
 
   bool captures(cudaStream_t stream) const {
@@ -178,6 +206,7 @@ class CudaEngine final : public engine::Engine {
 
   // Before any peer maps the window.
   void clear_page() {
+    const CurrentDevice current(device_);
     const int rank = spec_.topology.rank;
     std::byte* const base = windows_->of(rank);
     check(cudaMemset(base, 0, static_cast<std::size_t>(view_.arena_offset)), "cudaMemset", rank);
@@ -189,6 +218,7 @@ class CudaEngine final : public engine::Engine {
   }
 
   void fill_page() {
+    const CurrentDevice current(device_);
     const int rank = spec_.topology.rank, ranks = spec_.topology.ranks, channels = spec_.page.channels;
     const EnginePage page = page_at(windows_->of(rank));
     core::AddressTable addresses;
@@ -203,6 +233,7 @@ class CudaEngine final : public engine::Engine {
     upload(page.addresses, &addresses, sizeof(addresses));
     upload(page.topology, &spec_.topology, sizeof(spec_.topology));
     upload(page.shared, shared.data(), shared.size() * sizeof(shared[0]));
+    view_.keep = windows_->own();
     view_.base = windows_->of(rank);
     view_.addresses = page.addresses;
     view_.topology = page.topology;
@@ -232,8 +263,8 @@ class CudaEngine final : public engine::Engine {
   }
 
   // Makes no CUDA call.
-  void watch_lanes() {
-    while (!stop_) {
+  void watch_lanes(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       for (const auto& lane : lanes_) lane->host().watch(engine::now_ns());
       std::this_thread::sleep_for(watch_every);
     }
@@ -242,6 +273,7 @@ class CudaEngine final : public engine::Engine {
   engine::EngineSpec spec_;
   std::shared_ptr<boot::GroupState> group_;
   int device_;
+  CountedLanes lanes_here_;
   int sms_ = 1;
   AwaitForm form_ = AwaitForm::stream;
   std::shared_ptr<EventPool> events_;
@@ -250,11 +282,10 @@ class CudaEngine final : public engine::Engine {
   std::unique_ptr<DeviceWindows> windows_;
   engine::WindowView view_;
   std::mutex copies_mutex_;
-  cudaStream_t copies_ = nullptr;
+  std::unique_ptr<PooledStream> copies_;
   std::vector<std::unique_ptr<CudaLane>> lanes_;
   std::shared_ptr<void> watch_;
-  std::atomic<bool> stop_{false};
-  std::thread watchdog_;
+  std::jthread watchdog_;  // ends first
 };
 
 }  // namespace

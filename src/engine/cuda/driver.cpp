@@ -76,6 +76,7 @@ const Found& found() {
     find(f, "cuMemExportToShareableHandle", f.driver.export_handle);
     find(f, "cuMemImportFromShareableHandle", f.driver.import_handle);
     find(f, "cuStreamBatchMemOp", f.driver.batch_mem_op);
+    find(f, "cuDeviceGetAttribute", f.driver.device_attribute);
     find(f, "cuGetErrorString", f.driver.error_string);
     return f;
   }();

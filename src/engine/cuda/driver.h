@@ -21,6 +21,7 @@ struct Driver {
   decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
   decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
   decltype(&cuStreamBatchMemOp) batch_mem_op = nullptr;
+  decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
   decltype(&cuGetErrorString) error_string = nullptr;
 };
 

@@ -31,20 +31,23 @@ HostFlags::HostFlags(boot::GroupState& group, int channels)
       windows_(group, static_cast<std::int64_t>(bytes_)), pinned_(static_cast<std::size_t>(group.size())) {
   auto* const own = reinterpret_cast<SharedChannel*>(windows_.of(rank_));
   for (int c = 0; c < channels; ++c) initialise(own[c], rank_, group.size());
-  pinned_[static_cast<std::size_t>(rank_)] = std::make_shared<PinnedMapping>(windows_.own(), bytes_, rank_);
+  engine::together(group, [&] { pin(rank_); });
+}
+
+void HostFlags::pin(int rank) {
+  pinned_[static_cast<std::size_t>(rank)] = std::make_shared<PinnedMapping>(windows_.mapping(rank), bytes_, rank_);
 }
 
 void HostFlags::connect(boot::GroupState& group) {
   windows_.connect(group);
-  if (group.in_one_process()) {
-    // One registration per page and process: peers share the owner's.
-    engine::share_handles(group, pinned_);
-  } else {
-    for (int r = 0; r < group.size(); ++r) {
-      if (r != rank_) pinned_[static_cast<std::size_t>(r)] = std::make_shared<PinnedMapping>(windows_.mapping(r), bytes_, rank_);
+  // One registration per page and process: peers of one process share the owner's.
+  const bool shares = group.in_one_process();
+  if (shares) engine::share_handles(group, pinned_);
+  engine::together(group, [&] {
+    for (int r = 0; r < group.size() && !shares; ++r) {
+      if (r != rank_) pin(r);
     }
-  }
-  group.barrier();
+  });
 }
 
 }  // namespace sluice::cuda

@@ -39,6 +39,8 @@ class HostFlags {
   const std::shared_ptr<engine::Mapping>& own() const { return windows_.own(); }
 
  private:
+  void pin(int rank);
+
   int rank_;
   std::size_t bytes_;
   engine::Windows windows_;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/cuda/capture.h"
-#include "engine/cuda/streams.h"
 #include "engine/leaving.h"
 
 namespace sluice::cuda {
@@ -18,20 +17,18 @@ Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open :
 }  // namespace
 
 CudaLane::CudaLane(Parts parts)
-    : parts_(std::move(parts)), own_stream_(take_stream(parts_.device, parts_.topology.rank)), stream_(own_stream_) {
+    : parts_(std::move(parts)), own_stream_(parts_.device, parts_.topology.rank), stream_(own_stream_) {
   if (parts_.form == AwaitForm::host) thread_ = std::thread([this] { serve(); });
 }
 
 CudaLane::~CudaLane() {
-  if (thread_.joinable()) {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
   }
-  give_stream(parts_.device, own_stream_);
+  changed_.notify_all();
+  thread_.join();
 }
 
 void CudaLane::submit(std::unique_ptr<core::Script> script) {

@@ -13,6 +13,7 @@
 #include "engine/cuda/events.h"
 #include "engine/cuda/host_channel.h"
 #include "engine/cuda/launch.h"
+#include "engine/cuda/streams.h"
 #include "engine/engine.h"
 
 namespace sluice::cuda {
@@ -70,7 +71,7 @@ class CudaLane final : public engine::Lane {
   void forget_finished();
 
   Parts parts_;
-  cudaStream_t own_stream_ = nullptr;
+  PooledStream own_stream_;
   // Of the script that runs; and where the script before ended.
   cudaStream_t stream_ = nullptr;
   unsigned long long capture_ = 0;

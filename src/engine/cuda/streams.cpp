@@ -22,8 +22,6 @@ Pool& pool() {
   return once;
 }
 
-}  // namespace
-
 cudaStream_t take_stream(int device, int rank) {
   std::unique_lock lock(pool().mutex);
   std::vector<cudaStream_t>& free = pool().free[device];
@@ -46,9 +44,13 @@ cudaStream_t take_stream(int device, int rank) {
   return stream;
 }
 
-void give_stream(int device, cudaStream_t stream) {
+}  // namespace
+
+PooledStream::PooledStream(int device, int rank) : device_(device), stream_(take_stream(device, rank)) {}
+
+PooledStream::~PooledStream() {
   const std::lock_guard lock(pool().mutex);
-  pool().free[device].push_back(stream);
+  pool().free[device_].push_back(stream_);
 }
 
 }  // namespace sluice::cuda

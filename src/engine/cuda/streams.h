@@ -7,10 +7,19 @@
 
 namespace sluice::cuda {
 
-// An idle stream of the highest priority on the current device, which the legacy stream does not wait for.
-// Throws SystemError.
-cudaStream_t take_stream(int device, int rank);
-// `stream` has drained.
-void give_stream(int device, cudaStream_t stream);
+// An idle stream of the highest priority, which the legacy stream does not wait for. It has drained when this goes.
+class PooledStream {
+ public:
+  // Throws SystemError.
+  PooledStream(int device, int rank);
+  ~PooledStream();
+  PooledStream(const PooledStream&) = delete;
+  PooledStream& operator=(const PooledStream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  int device_;
+  cudaStream_t stream_;
+};
 
 }  // namespace sluice::cuda
