@@ -151,6 +151,7 @@ def run_release(report, wanted):
             report.part(f"tests/conformance on {target}", lambda: gtest("release", "conformance", f"{target}/", env))
     if wanted("compile"):
         report.part("headers alone, misuse", lambda: script("compile", "tests/build/check_compile.py"))
+        report.part("kernels as compiled", lambda: script("cuda", "tests/build/check_cuda.py", str(BUILD)))
     if wanted("install"):
         report.part("installed package", lambda: script("install", "tests/install/check_install.py", str(BUILD)))
     if wanted("docs"):
