@@ -9,6 +9,8 @@ namespace sluice::cuda {
 namespace {
 
 constexpr unsigned cuda_version = 12080;  // of the functions that are looked up
+// The first driver that knows both these and the runtime that is linked, of a major version later than theirs.
+constexpr const char* needed = CUDART_VERSION >= 13000 ? "580 or later is needed" : "570 or later is needed";
 
 struct Found {
   Driver driver;
@@ -23,7 +25,7 @@ void find(Found& found, const char* name, Function& function) {
   const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &at, cuda_version, cudaEnableDefault, &result);
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || at == nullptr) {
     cudaGetLastError();
-    found.why_not = fmt::format("the NVIDIA driver has no {}; 570 or later is needed", name);
+    found.why_not = fmt::format("the NVIDIA driver has no {}; {}", name, needed);
     return;
   }
   function = reinterpret_cast<Function>(at);
@@ -38,11 +40,16 @@ void check_devices(Found& found) {
   int driver_version = 0, devices = 0;
   cudaDriverGetVersion(&driver_version);
   if (driver_version == 0) {
-    found.why_not = "no NVIDIA driver is installed; 570 or later is needed";
+    found.why_not = fmt::format("no NVIDIA driver is installed; {}", needed);
     return;
   }
   const cudaError_t error = cudaGetDeviceCount(&devices);
   cudaGetLastError();
+  if (error == cudaErrorInsufficientDriver) {
+    found.why_not = fmt::format("the NVIDIA driver knows CUDA {}.{}, this build has {}.{}; {}", driver_version / 1000,
+                                driver_version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, needed);
+    return;
+  }
   if (error != cudaSuccess || devices == 0) {
     found.why_not = fmt::format("no GPU can be used: {}", error == cudaSuccess ? "there is none" : text_of(error));
     return;
