@@ -4,6 +4,7 @@
 #   make test       every test that can run here; make test-long: the same, longer
 #   make asan tsan  only the tests under that sanitizer
 #   make install PREFIX=/usr/local
+#   make JOBS=1     at most so many compilers at once, with any of these; the cores of the machine when not given
 #   make bench      micro benchmarks, built to build/bin
 #   make gpu-kit    what a machine with a GPU needs to test Sluice, in build/gpu
 #   make gpu-test   the tests and measurements of the CUDA engine, on a machine with a GPU (SANITIZE=1)
@@ -15,6 +16,9 @@ QUIET := $(shell [ -t 2 ] || echo --quiet)
 SAY := >&2 echo sluice:
 PREFIX ?= /usr/local
 ARGS ?=
+JOBS ?=
+export JOBS
+NINJA := ninja $(QUIET) $(if $(JOBS),-j $(JOBS))
 
 # A stamp says that the packages are there, so that a second call asks no package manager.
 build/.packages-%: scripts/setup.sh
@@ -29,7 +33,7 @@ build/build.ninja: CMakePresets.json | build/.packages-build
 
 all: build/.packages-build build/build.ninja
 	@[ -x build/bin/sluice ] || $(SAY) building, which takes minutes the first time
-	@ninja -C build $(QUIET) >&2
+	@$(NINJA) -C build >&2
 
 demo: all
 	@build/bin/sluice demo $(ARGS)
@@ -45,7 +49,7 @@ asan tsan: build/.packages-test
 
 bench: build/.packages-test
 	@cmake --preset release -DSLUICE_BENCH=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-	@ninja -C build $(QUIET) sluice_benchmarks
+	@$(NINJA) -C build sluice_benchmarks
 
 gpu-kit: build/.packages-gpu
 	@scripts/gpu_kit.sh

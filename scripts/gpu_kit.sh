@@ -15,7 +15,7 @@ system_libraries='^(ld-linux.*|libc|libm|libdl|librt|libpthread|libutil|libresol
 configure_log=$tree/configure.log
 mkdir -p "$tree"
 cmake --preset release -DSLUICE_TESTS=ON -DSLUICE_CUDA=ON >"$configure_log" 2>&1 || { cat "$configure_log"; exit 1; }
-ninja -C "$tree" $quiet all sluice_tests
+ninja -C "$tree" $quiet ${JOBS:+-j $JOBS} all sluice_tests
 
 rm -rf "$kit"
 mkdir -p "$kit/bin" "$kit/scripts"
