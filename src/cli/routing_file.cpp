@@ -185,6 +185,8 @@ Decisions parse_routing(std::string_view text, const std::string& name) {
   Place place{name};
   std::vector<std::string_view> fields;
   std::size_t columns = 0;
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // of some spreadsheets
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   while (!text.empty()) {
     ++place.line;
     const auto end = text.find('\n');

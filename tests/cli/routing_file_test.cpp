@@ -39,6 +39,15 @@ TEST(routing_file, takes_crlf_a_missing_last_line_end_and_no_expert) {
   EXPECT_THAT(d.ids, ElementsAre(5, -1));
 }
 
+TEST(routing_file, a_byte_order_mark_is_no_part_of_the_first_line) {
+  for (const char* text : {"\xEF\xBB\xBFtoken,expert0,weight0\n0,3,1\n", "\xEF\xBB\xBF" "0,3,1\n"}) {
+    const Decisions decisions = parse_routing(text, "marked");
+    EXPECT_EQ(decisions.tokens(), 1);
+    EXPECT_EQ(decisions.ids, std::vector<std::int32_t>{3});
+  }
+  EXPECT_THROW(parse_routing("0,3,1\n\xEF\xBB\xBF" "1,3,1\n", "marked later"), FileError);
+}
+
 TEST(routing_file, a_weight_too_small_for_its_type_is_0) {
   const std::string tiny = "0." + std::string(400, '0') + "1";
   const Decisions d = parse_routing("0,1,2,3,1e-400,-1e-400," + tiny + "\n1,1,2,3,1e-60,1e-45,5e-324\n", "f");
