@@ -95,7 +95,7 @@ void require_usable(const std::string& asked) {
     if (engine.name == asked)
       throw SystemError(fmt::format("engine {} is not usable here: {}", asked, engine.reason));
   }
-  if (!asked.empty()) throw SystemError(fmt::format("engine {} is not part of this build", asked));
+  throw SystemError(fmt::format("engine {} is not part of this build", asked));
 }
 
 void print_verdict(const Promise& promise, const Verdict& verdict) {
@@ -133,12 +133,10 @@ int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
   const std::vector<std::string> only = known_promises(given);
   Launcher launcher(flags.launch, flags.ranks, flags.default_ranks);
   // Asked in the ranks' processes: this one must not start CUDA before it forks.
-  const auto engines_of_ranks = launcher.run([&](RankContext&) {
-    const std::string name = engine_in_use(flags.engine);
-    require_usable(name);
-    return name;
+  launcher.run([&](RankContext&) {
+    require_usable(flags.engine);
+    return std::string();
   });
-  const std::string engine = engines_of_ranks.empty() ? "" : engines_of_ranks.front();
   int counts[3] = {0, 0, 0};
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   for (const Promise& promise : all_promises()) {
@@ -148,7 +146,7 @@ int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
     if (progress) say("\r\033[K");
     ++counts[static_cast<int>(verdict.status)];
     if (!launcher.prints()) continue;
-    flags.json ? print_line(check_record(promise, verdict, launcher, engine))
+    flags.json ? print_line(check_record(promise, verdict, launcher, flags.engine))
                : print_verdict(promise, verdict);
   }
   if (launcher.prints()) print_summary(counts, flags.json);

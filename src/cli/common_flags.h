@@ -22,7 +22,7 @@ struct CommonFlags {
   int ranks = 0;  // 0: default_ranks, or with env what the environment says
   int default_ranks = 2;
   Launch launch = Launch::threads;
-  std::string engine;
+  std::string engine = "cpu";
   std::uint64_t seed = 1;
   bool json = false;
   int deadline_ms = 100'000;

@@ -25,16 +25,8 @@ void move_in(MemoryKind kind, ConstTensorView& view) {
 
 }  // namespace
 
-std::string engine_in_use(const std::string& asked) {
-  if (!asked.empty()) return asked;
-  for (const EngineInfo& engine : engines()) {
-    if (engine.usable) return engine.name;
-  }
-  return "none";
-}
-
 void take_gpu(const CommonFlags& flags, const RankContext& context) {
-  if (flags.engine != "cuda" && !flags.engine.empty()) return;
+  if (flags.engine != "cuda") return;
   for (const EngineInfo& engine : engines()) {
     if (engine.name == "cuda" && engine.usable) use_gpu_of(context.rank);
   }

@@ -11,9 +11,6 @@
 
 namespace sluice::cli {
 
-// The engine that "" stands for here, else `asked`. May start CUDA: not before a process forks.
-std::string engine_in_use(const std::string& asked);
-
 // Before anything else that a rank does: every rank takes its GPU.
 void take_gpu(const CommonFlags& flags, const RankContext& context);
 

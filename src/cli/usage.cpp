@@ -79,7 +79,7 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
       fmt::format(
           "How ranks are started; env: rank and size come from sluice run, torchrun, mpirun or srun [{}]",
           name_of(flags.launch)));
-  app.add_option("--engine", flags.engine, "Engine; none = cpu")
+  app.add_option("--engine", flags.engine, "Engine")
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("cpu|cuda");
   add_seed(app, flags.seed, "Seed of everything that is random");
