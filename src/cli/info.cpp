@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cli/bench_case.h"
+#include "cli/gpu.h"
 #include "cli/json.h"
 #include "cli/machine.h"
 #include "cli/usage.h"
@@ -18,6 +19,7 @@ namespace {
 struct InfoFlags {
   BenchFlags bench;
   bool size = false;
+  std::string given;  // the first flag of a shape
 };
 
 Json engines_record() {
@@ -62,7 +64,30 @@ Json limits_record() {
           {"arena_bytes", limits::arena_bytes}};
 }
 
-Json versions_record() {
+Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json gpus_record(const Gpus& here) {
+  Json list = Json::array();
+  for (const GpuFacts& gpu : here.gpus) {
+    list.push_back({{"index", list.size()},
+                    {"name", gpu.name},
+                    {"pci", gpu.pci},
+                    {"compute", gpu.compute},
+                    {"sms", gpu.sms},
+                    {"memory_bytes", gpu.memory_bytes},
+                    {"free_bytes", gpu.free_bytes < 0 ? Json(nullptr) : Json(gpu.free_bytes)}});
+  }
+  return list;
+}
+
+Json links_record(const Gpus& here) {
+  Json list = Json::array();
+  for (const GpuLink& link : here.links)
+    list.push_back({{"from", link.from}, {"to", link.to}, {"peer_access", link.reaches}});
+  return list;
+}
+
+Json versions_record(const Gpus& here) {
   const unsigned hwloc = hwloc_get_api_version();
   return {
       {"sluice", version()},
@@ -70,8 +95,9 @@ Json versions_record() {
       {"compiler", __VERSION__},
       {"libc", gnu_get_libc_version()},
       {"hwloc", fmt::format("{}.{}.{}", hwloc >> 16, (hwloc >> 8) & 255, hwloc & 255)},
-      {"cuda", nullptr},
-      {"driver", nullptr}};
+      {"cuda", or_null(here.cuda)},
+      {"driver", or_null(here.driver)},
+      {"driver_needed", or_null(here.driver_needed)}};
 }
 
 Json transports_record() {
@@ -84,12 +110,13 @@ Json transports_record() {
 Json info_record() {
   Json record = make_record("info");
   record["engines"] = engines_record();
-  record["gpus"] = Json::array();
-  record["links"] = Json::array();
+  const Gpus here = gpus_here();
+  record["gpus"] = gpus_record(here);
+  record["links"] = links_record(here);
   record["transports"] = transports_record();
   record["limits"] = limits_record();
   record["environment"] = environment_record();
-  record["versions"] = versions_record();
+  record["versions"] = versions_record(here);
   record["await_form"] = nullptr;
   for (const EngineInfo& engine : engines()) {
     if (engine.usable && record["await_form"].is_null()) record["await_form"] = engine.await_form;
@@ -111,6 +138,24 @@ std::string text_of(const Json& value) {
   return value.is_null() ? "-" : value.is_string() ? printable(value.get<std::string>()) : value.dump();
 }
 
+void print_gpus(const Json& record) {
+  fmt::print("\nGPUs\n");
+  if (record["gpus"].empty()) fmt::print("  none\n");
+  constexpr double gib = 1 << 30;
+  for (const auto& gpu : record["gpus"]) {
+    const Json& free = gpu["free_bytes"];
+    fmt::print("  {} {:<20} {}, compute capability {}, {} SMs, {:.0f} GiB{}\n", text_of(gpu["index"]), text_of(gpu["name"]),
+               text_of(gpu["pci"]), text_of(gpu["compute"]), text_of(gpu["sms"]), gpu["memory_bytes"].get<double>() / gib,
+               free.is_null() ? "" : fmt::format(", {:.0f} free", free.get<double>() / gib));
+  }
+  std::string apart;
+  for (const auto& link : record["links"]) {
+    if (!link["peer_access"].get<bool>()) apart += fmt::format(" {}-{}", text_of(link["from"]), text_of(link["to"]));
+  }
+  if (!record["links"].empty())
+    fmt::print("  {}\n", apart.empty() ? "all reach each other's memory" : "these do not reach the memory of the other:" + apart);
+}
+
 void print_info(const Json& record) {
   fmt::print("Sluice {}\n\nMachine\n", text_of(record["version"]));
   for (const auto& [name, value] : record["machine"].items())
@@ -123,7 +168,8 @@ void print_info(const Json& record) {
                                     text_of(engine["detail"]))
                       : "not usable: " + text_of(engine["reason"]));
   }
-  fmt::print("\nGPUs\n  none in use\n\nTransports\n");
+  print_gpus(record);
+  fmt::print("\nTransports\n");
   for (const auto& transport : record["transports"]) {
     fmt::print("  {:<22} {}{}\n", text_of(transport["name"]), text_of(transport["reach"]),
                transport["usable"].get<bool>() ? "" : "; " + text_of(transport["reason"]));
@@ -169,6 +215,8 @@ int run_size(const BenchFlags& flags) {
 }
 
 int run_info(const InfoFlags& flags) {
+  if (!flags.size && !flags.given.empty())
+    throw UsageError(fmt::format("{} says what --size is to tell of; without --size it has no effect", flags.given));
   if (flags.size) return run_size(flags.bench);
   const Json record = info_record();
   flags.bench.common.json ? print_line(record) : print_info(record);
@@ -188,7 +236,14 @@ Command add_info(CLI::App& program) {
   for (const char* name : {"--launch", "--counts", "--op", "--cached", "--quantise", "--num-sms", "--method",
                            "--workers", "--iters", "--warmup", "--deadline-ms"})
     app->get_option(name)->group("");
-  return {app, [flags] { return run_info(*flags); }};
+  return {app, [flags, app] {
+            for (const CLI::Option* option : app->get_options()) {
+              const std::string name = option->get_name();
+              const bool of_info = name == "--size" || name == "--json" || name == "--help";
+              if (!of_info && option->count() > 0 && flags->given.empty()) flags->given = name;
+            }
+            return run_info(*flags);
+          }};
 }
 
 }  // namespace sluice::cli

@@ -194,6 +194,8 @@ TEST(info, has_every_field) {
   for (const char* field :
        {"engines", "gpus", "links", "transports", "limits", "environment", "versions", "await_form"})
     EXPECT_TRUE(lines[0].contains(field)) << field;
+  for (const char* field : {"sluice", "cuda", "driver", "driver_needed"})
+    EXPECT_TRUE(lines[0]["versions"].contains(field)) << field;
   bool cpu = false;
   for (const auto& engine : lines[0]["engines"])
     cpu = cpu || (engine["name"] == "cpu" && engine["usable"] == true);

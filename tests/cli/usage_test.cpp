@@ -31,6 +31,13 @@ TEST(usage, help_says_how_many_ranks_there_are_by_default) {
   EXPECT_THAT(run_program({"bench", "--help"}).out, HasSubstr("Number of ranks [2;"));
 }
 
+TEST(usage, info_takes_a_shape_only_to_tell_its_size) {
+  const Ran ran = run_program({"info", "--tokens", "8"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, ::testing::HasSubstr("--tokens says what --size is to tell of"));
+  EXPECT_EQ(run_program({"info", "--json"}).code, 0);
+}
+
 TEST(usage, help_of_info_shows_the_flags_that_change_what_it_prints) {
   const std::string help = run_program({"info", "--help"}).out;
   EXPECT_THAT(help, HasSubstr("--hidden"));
