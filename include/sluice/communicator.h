@@ -72,7 +72,7 @@ class SLUICE_API Communicator {
   void used_on(const TensorView& view, Stream stream);
 
   // What a dispatch with these decisions would send: local, no communication, synchronous. Uses
-  // expert_ids, rank_mask or route of `args`. Throws ArgumentError.
+  // expert_ids, rank_mask or route of `args`, and its `checks`: ids as dispatch checks them. Throws ArgumentError.
   RoutingCounts count(const DispatchArgs& args) const;
 
   int rank() const;

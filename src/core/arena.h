@@ -47,6 +47,8 @@ class Arena {
   void free(const Block& block, Events uses);
 
   std::int64_t used() const;
+  // Who has how much, for a sentence.
+  std::string describe_use() const;
 
  private:
   struct Gap {
@@ -59,7 +61,6 @@ class Arena {
   void insert_gap(std::int64_t offset, std::int64_t bytes, Events after);
   static void forget_happened(Events& events);
   void settle(bool all);
-  std::string describe_use() const;
 
   std::int64_t bytes_;
   Gaps gaps_;

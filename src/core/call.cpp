@@ -133,6 +133,9 @@ void fill_digest(const DispatchArgs& args, DispatchCall& call) {
 void check_routing(const DispatchArgs& args, const Config& config, const std::string& where, DispatchCall& call) {
   const Topology& topology = config.topology;
   const ArgumentCheck check(where, topology.rank);
+  check.choice("layout", args.layout, Layout::padded);
+  check.choice("checks", args.checks, Checks::off);
+  call.checks = args.checks == Checks::by_default ? config.options.checks == Checks::on : args.checks == Checks::on;
   const int given = args.expert_ids.given() + args.rank_mask.given() + args.route.valid();
   check.require(given == 1, "exactly one of expert_ids, rank_mask and route must be given");
   if (args.expert_ids.given()) {
@@ -170,14 +173,12 @@ void check_routing(const DispatchArgs& args, const Config& config, const std::st
 DispatchCall check_call(const DispatchArgs& args, const Config& config, const std::string& where) {
   const ArgumentCheck check(where, config.topology.rank);
   DispatchCall call;
-  check.choice("layout", args.layout, Layout::padded);
   check.choice("counts", args.counts, Counts::bounded);
   check.choice("on_overflow", args.on_overflow, OnOverflow::drop);
   check.choice("quantise", args.quantise, Quantise::e4m3_power_of_two);
   check.choice("scale_layout", args.scale_layout, ScaleLayout::column);
   check.choice("method", args.method, Method::automatic);
   check.choice("run_on", args.run_on, RunOn::callers_stream);
-  check.choice("checks", args.checks, Checks::off);
   check_routing(args, config, where, call);
   check_rows(check, args, call);
   check_scales(check, args, call);
@@ -194,7 +195,6 @@ DispatchCall check_call(const DispatchArgs& args, const Config& config, const st
   check_capacity(check, args, config, call);
   check_statistics(check, args.expert_load, args.waited, config.topology);
   check.between("num_sms", args.num_sms, 0, limits::num_sms);
-  call.checks = args.checks == Checks::by_default ? config.options.checks == Checks::on : args.checks == Checks::on;
   fill_digest(args, call);
   return call;
 }

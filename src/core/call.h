@@ -53,7 +53,8 @@ struct CombineCall {
 DispatchCall check_call(const DispatchArgs& args, const Config& config, const std::string& where);
 CombineCall check_call(const CombineArgs& args, const Config& config, const std::string& where);
 
-// The part of check_call(DispatchArgs) that says where tokens go: routing, tokens and topk.
+// The part of check_call(DispatchArgs) that says where tokens go: routing, tokens and topk, and whether ids are
+// checked.
 void check_routing(const DispatchArgs& args, const Config& config, const std::string& where, DispatchCall& call);
 
 }  // namespace sluice::core

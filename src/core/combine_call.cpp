@@ -180,7 +180,7 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* st
   parts.reduce.topology = window.topology;
   parts.reduce.addresses = window.addresses;
   CombineResult result = combine_result(args, call, b);
-  const Context about = context(OperationKind::combine, args.channel);
+  const Context about = context(OperationKind::combine, args.channel, &route);
   result.ready = Event(std::make_shared<EventState>(parts.ready, common.report, about));
   result.inputs_free = Event(std::make_shared<EventState>(parts.inputs_free, common.report, about));
   engine_->lane(args.channel).submit(combine_script(std::move(parts)));

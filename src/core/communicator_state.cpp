@@ -78,8 +78,12 @@ std::string CommunicatorState::where(OperationKind kind) const {
   return fmt::format("{} on rank {} of {}", name_of(kind), config_.topology.rank, config_.topology.ranks);
 }
 
-Context CommunicatorState::context(OperationKind kind, int channel) const {
-  return {kind, config_.topology.rank, config_.topology.ranks, channel, engine_->device_error()};
+Context CommunicatorState::context(OperationKind kind, int channel, const RouteState* uses) const {
+  Context about{kind, config_.topology.rank, config_.topology.ranks, channel, engine_->device_error()};
+  if (!uses) return about;
+  about.made = uses->report;
+  about.made_on = uses->channel;
+  return about;
 }
 
 PublishArgs CommunicatorState::publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const {

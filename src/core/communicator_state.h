@@ -67,7 +67,7 @@ class CommunicatorState {
   struct DispatchBlocks;
 
   std::string where(OperationKind kind) const;
-  Context context(OperationKind kind, int channel) const;
+  Context context(OperationKind kind, int channel, const RouteState* uses = nullptr) const;
   PublishArgs publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const;
   AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
   // Lets the peers know, then throws `error` again, with the call where it lacks one.
@@ -86,7 +86,8 @@ class CommunicatorState {
   DispatchBlocks take_blocks(const DispatchArgs& args, const DispatchCall& call, std::int64_t number);
   DispatchParts dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
   DispatchResult dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
-  void learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks, DispatchResult& result);
+  void learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks,
+                    const std::shared_ptr<engine::LaneEvent>& counts, DispatchResult& result);
   void require_own_process(const ArgumentCheck& check) const;
   // The next event of this channel.
   std::shared_ptr<engine::LaneEvent> next_event(int channel);

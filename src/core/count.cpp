@@ -1,9 +1,13 @@
 // count(): what a dispatch would send, without sending.
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <sluice/errors.h>
+
 #include "core/communicator_state.h"
+#include "core/messages.h"
 #include "core/plan.h"
 
 namespace sluice::core {
@@ -21,7 +25,8 @@ std::vector<T> on_host(engine::Engine& engine, const T* data, std::int64_t count
 // where the host cannot read.
 class PlannedTables {
  public:
-  PlannedTables(const DispatchArgs& args, const DispatchCall& call, const Topology& topology, engine::Engine& engine) {
+  PlannedTables(const DispatchArgs& args, const DispatchCall& call, const Topology& topology, engine::Engine& engine,
+                const std::string& where) {
     const auto bytes_of = [](const ConstTensorView& view) { return view.elements() * size_of(view.dtype); };
     const auto ids = on_host(engine, args.expert_ids.as<std::byte>(), bytes_of(args.expert_ids));
     const auto mask = on_host(engine, args.rank_mask.as<std::uint8_t>(), bytes_of(args.rank_mask));
@@ -39,7 +44,13 @@ class PlannedTables {
     plan.ids = ids.data();
     plan.ids_are_64_bit = args.expert_ids.dtype == DataType::int64;
     plan.rank_mask = args.rank_mask.given() ? mask.data() : nullptr;
+    Report report;
+    plan.checks = call.checks;
+    plan.report = &report;
     plan_route(plan);
+    if (report.fault.problem != IdProblem::none) {
+      throw ArgumentError(fmt::format("{}: {}", where, sentence(report.fault)), topology.rank);
+    }
   }
   const RouteTables& tables() const { return tables_; }
 
@@ -68,7 +79,7 @@ RoutingCounts CommunicatorState::count(const DispatchArgs& args) const {
   DispatchCall call;
   check_route(args.route, call_name);
   check_routing(args, config_, call_name, call);
-  if (call.routing != Routing::route) return read_counts(PlannedTables(args, call, topology, *engine_).tables(), topology, *engine_);
+  if (call.routing != Routing::route) return read_counts(PlannedTables(args, call, topology, *engine_, call_name).tables(), topology, *engine_);
   const RouteState& route = *args.route.state();
   route.made->wait(std::chrono::milliseconds(-1));
   return read_counts(route.tables, topology, *engine_);

@@ -13,6 +13,7 @@ struct CommunicatorState::DispatchBlocks {
   std::shared_ptr<engine::LaneEvent> ready;
   std::shared_ptr<RouteState> route;
   std::shared_ptr<HeldBlock> rows, scales, outputs, temporary;
+  std::string holders;  // of the arena, where it has less than the rows could need
   std::int64_t capacity = 0;    // rows (padded: per expert)
   std::int64_t total_rows = 0;  // of the result
   std::byte* landed = nullptr;
@@ -109,7 +110,7 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
     return (own_scales ? 0 : scale_bytes(rows)) + align_up(rows * per_row * call.row_bytes, Arena::unit);
   };
   const Owner owner = args.output.given() ? Owner::temporary : Owner::result;
-  b.rows = takes_gap ? memory_->allocate_largest(need(most), owner) : memory_->allocate(need(most), owner, Arena::End::low);
+  b.rows = takes_gap ? memory_->allocate_largest(need(most), owner, b.holders) : memory_->allocate(need(most), owner, Arena::End::low);
   b.capacity = most;
   if (b.rows->bytes() < need(most)) {
     const double share = static_cast<double>(b.rows->bytes()) / static_cast<double>(need(most));
@@ -126,6 +127,7 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   if (call.makes_route()) {
     b.route->capacity = b.capacity;
     b.route->made = b.ready;
+    b.route->report = b.report;
   }
   return b;
 }
@@ -215,14 +217,22 @@ DispatchResult CommunicatorState::dispatch_result(const DispatchArgs& args, cons
   result.offsets = small({b.out.offsets, DataType::int64, b.out.offset_count});
   result.dropped = small({b.out.dropped, DataType::int64, 1});
   result.route = Route(b.route);
-  result.ready = Event(std::make_shared<EventState>(b.ready, b.report, context(OperationKind::dispatch, args.channel)));
+  const RouteState* const uses = call.makes_route() ? nullptr : b.route.get();
+  result.ready = Event(std::make_shared<EventState>(b.ready, b.report, context(OperationKind::dispatch, args.channel, uses)));
   return result;
 }
 
 // Counts::exact: the host waits until OPEN has told them, and the result shrinks to what came.
 void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b,
-                                     DispatchResult& result) {
+                                     const std::shared_ptr<engine::LaneEvent>& counts, DispatchResult& result) {
   const Report& report = *b.report;
+  const RouteState* const uses = call.makes_route() ? nullptr : b.route.get();
+  try {
+    EventState(counts, b.report, context(OperationKind::dispatch, args.channel, uses)).wait(std::chrono::milliseconds(-1));
+  } catch (const CapacityError& error) {
+    if (b.holders.empty() || report.verdict.rank != config_.topology.rank) throw;
+    throw CapacityError(fmt::format("{} (in the arena of this rank {})", error.what(), b.holders), error.rank());
+  }
   result.host.rows = report.rows;
   result.host.per_source.assign(report.per_source, report.per_source + config_.topology.ranks);
   if (call.topk > 0) {
@@ -287,8 +297,7 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void*
     if (call.checks && call.makes_route()) checking.push_back(result.ready.state());
     return result;
   }
-  EventState(counts, blocks.report, context(OperationKind::dispatch, args.channel)).wait(std::chrono::milliseconds(-1));
-  learn_counts(args, call, blocks, result);
+  learn_counts(args, call, blocks, counts, result);
   return result;
 }
 

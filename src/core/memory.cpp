@@ -17,9 +17,11 @@ std::shared_ptr<HeldBlock> Memory::allocate(std::int64_t bytes, Owner owner, Are
   return hold(arena_.allocate(bytes, owner, end));
 }
 
-std::shared_ptr<HeldBlock> Memory::allocate_largest(std::int64_t most, Owner owner) {
+std::shared_ptr<HeldBlock> Memory::allocate_largest(std::int64_t most, Owner owner, std::string& holders) {
   const std::lock_guard lock(mutex_);
-  return hold(arena_.allocate(std::max(arena_.largest(align_up(most, Arena::unit)), Arena::unit), owner, Arena::End::low));
+  const std::int64_t wanted = align_up(most, Arena::unit), there = arena_.largest(wanted);
+  if (there < wanted) holders = arena_.describe_use();
+  return hold(arena_.allocate(std::max(there, Arena::unit), owner, Arena::End::low));
 }
 
 bool Memory::covers(const void* pointer, std::int64_t bytes) {

@@ -20,7 +20,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
   std::shared_ptr<HeldBlock> allocate(std::int64_t bytes, Owner owner, Arena::End end);
   // At most `most` bytes, at least one unit; whatever the largest free gap allows.
-  std::shared_ptr<HeldBlock> allocate_largest(std::int64_t most, Owner owner);
+  // `holders` tells who has the rest when that is less.
+  std::shared_ptr<HeldBlock> allocate_largest(std::int64_t most, Owner owner, std::string& holders);
 
   std::byte* arena_base() const { return window_.base + window_.arena_offset; }
   bool contains(const void* pointer) const {

@@ -41,11 +41,27 @@ std::string where(const Context& c) {
   return fmt::format("{} on rank {} of {}, channel {}", name_of(c.kind), c.rank, c.ranks, c.channel);
 }
 
-std::string refusal(const Verdict& verdict) {
+// What became of the dispatch that made the route, in its own words; empty when this rank cannot tell.
+std::string story_of_route(const Context& context) {
+  if (!context.made) return {};
+  Context dispatch = context;
+  dispatch.kind = OperationKind::dispatch;
+  dispatch.channel = context.made_on;
+  dispatch.made = nullptr;
+  const std::exception_ptr error = error_of(*context.made, context.made->failure.failed != 0, dispatch);
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const std::exception& said) {
+    return fmt::format(" ({})", said.what());
+  }
+  return {};
+}
+
+std::string refusal(const Verdict& verdict, const Context& context) {
   const std::string who = fmt::format("rank {}", verdict.rank);
   if (verdict.refusal == Refusal::id) return fmt::format("{} refused: {}", who, sentence(verdict.fault));
   if (verdict.refusal == Refusal::record) return fmt::format("{} published places outside of its window; its memory is damaged", who);
-  if (verdict.refusal == Refusal::route) return "the dispatch that made the route did not complete";
+  if (verdict.refusal == Refusal::route) return "the dispatch that made the route did not complete" + story_of_route(context);
   std::string reason = verdict.reason;  // ends: compare_records leaves the last byte 0
   for (char& c : reason) c = c < ' ' || c > '~' ? '?' : c;
   return fmt::format("{} refused: {}", who, reason);
@@ -73,7 +89,7 @@ std::exception_ptr error_of(const Verdict& verdict, const Report& report, const 
             fmt::format("{}: {}", where(context), sentence(report.fault)), rank));
       }
       return std::make_exception_ptr(PeerError(
-          fmt::format("{}: {}; no row was moved and the communicator stays usable", where(context), refusal(verdict)), rank));
+          fmt::format("{}: {}; no row was moved and the communicator stays usable", where(context), refusal(verdict, context)), rank));
     case Outcome::differs:
       return std::make_exception_ptr(PeerError(
           fmt::format("{}: ranks differ in {}: rank {} has {}, rank {} has {}; no row was moved and the "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <string>
 
 #include "core/report.h"
@@ -15,6 +16,9 @@ struct Context {
   int ranks = 1;
   int channel = 0;
   const char* device_error = "";  // of its engine
+  // Of the dispatch that made the route which the operation uses, and its channel.
+  std::shared_ptr<const Report> made{};
+  int made_on = 0;
 };
 
 const char* name_of(OperationKind kind);

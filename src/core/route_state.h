@@ -15,6 +15,7 @@ struct RouteState {
   RouteTables tables;
   std::shared_ptr<HeldBlock> block;            // of the tables
   std::shared_ptr<engine::LaneEvent> made;     // when that dispatch has ended
+  std::shared_ptr<const Report> report;        // of that dispatch
   int channel = 0;                             // on which it was made
   std::int64_t number = 0;                     // the same on all ranks
   std::int64_t capacity = 0;                   // rows (padded: per expert) of the result here

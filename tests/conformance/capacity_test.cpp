@@ -74,6 +74,37 @@ PROMISE(C5, too_little_capacity_on_one_rank_is_told_to_all, {{2, 3}}) {
 }
 
 // Rows begin at multiples of 16 bytes: anything else is one clear error, and no crash of a vector load.
+// A combine behind a bounded dispatch that did not go tells why that one did not.
+PROMISE(C5, a_combine_behind_a_dispatch_without_room_names_the_cause, {{2, 3}}) {
+  Recipe recipe = base(at, 55);
+  recipe.routing = Routing::one_set;
+  recipe.call.topk = 3 * at.ranks;
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    brought->args.capacity = self.rank == 1 ? 3 : 100;
+    const sluice::DispatchResult sent = comm.dispatch(brought->args);
+    sluice::CombineArgs back;
+    back.rows = sent.rows;
+    back.route = sent.route;
+    const sluice::CombineResult home = comm.combine(back);
+    sluice::DispatchArgs again = brought->args;
+    again.expert_ids = {};
+    again.weights = {};
+    again.route = sent.route;
+    const sluice::DispatchResult cached = comm.dispatch(again);
+    for (const sluice::Event* event : {&home.ready, &cached.ready}) {
+      expect_error<sluice::PeerError>([&] { event->wait(); },
+                                      {"the dispatch that made the route did not complete (dispatch on rank",
+                                       "rank 1 needs", "but its capacity is 3"});
+    }
+    expect_error<sluice::CapacityError>([&] { sent.ready.wait(); }, {"rank 1 needs"});
+    round_trip(comm, job, self.rank, {});
+  });
+}
+
 PROMISE(S3, rows_that_begin_elsewhere_are_refused, {{1, 2}}) {
   const Job job(base(at, 55));
   run_ranks(at.place, at.ranks, [&](Rank& self) {

@@ -122,6 +122,39 @@ PROMISE(C5, an_arena_that_is_full_is_an_error_and_empties_again, {{1, 2, 3}}) {
   });
 }
 
+// With exact counts the rows take what the arena has; where that is too little, the rank says who has the rest.
+PROMISE(C5, rows_that_do_not_fit_in_the_arena_name_who_holds_it, {{1, 2}}) {
+  Recipe recipe = base(at, 7);
+  recipe.call.counts = Counts::exact;
+  recipe.call.hidden = 1024;
+  recipe.tokens = {90};
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+    options.arena_bytes = 2 << 20;
+    sluice::Communicator comm(self.group, options);
+    const auto brought = bring(job.problem, self.rank);
+    // Room for tables and outputs, and for some of the rows, is left.
+    std::vector<sluice::TensorView> held;
+    try {
+      while (self.rank == 0) held.push_back(comm.allocate(16, 2048));
+    } catch (const sluice::CapacityError&) {
+      held.resize(held.size() - 3);
+    }
+    std::string message;
+    try {
+      comm.dispatch(brought->args).ready.wait();
+    } catch (const sluice::Error& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("rank 0 needs"), std::string::npos) << message;
+    for (const char* part : {"(in the arena of this rank dispatch results hold", "combine inputs hold"})
+      EXPECT_EQ(message.find(part) != std::string::npos, self.rank == 0) << message;
+    held.clear();
+    round_trip(comm, job, self.rank, {});
+  });
+}
+
 PROMISE(C6, wrong_options_are_refused, {{1, 2}}) {
   using Spoil = void (*)(sluice::CommunicatorOptions&);
   const Spoil spoils[] = {

@@ -305,6 +305,26 @@ PROMISE(V1, count_says_what_dispatch_would_send, {{1, 2, 5}}) {
 }
 
 // Case 25. Rows per expert, added up over ten calls with -1 and padding.
+// What count finds, dispatch would: the ids are checked by the same rule.
+PROMISE(S4, count_checks_ids_as_dispatch_does, {{1, 2}}) {
+  const Job job(base(at, 34));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    std::vector<std::int32_t, CallAllocator<std::int32_t>> ids{0, 1, 0, job.problem.experts};
+    sluice::DispatchArgs args;
+    args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, 2, 2);
+    args.checks = sluice::Checks::on;
+    expect_error<sluice::ArgumentError>(
+        [&] { comm.count(args); },
+        {"count on rank", "expert id " + std::to_string(job.problem.experts) + " in row 1, column 1"});
+    args.checks = sluice::Checks::off;
+    EXPECT_EQ(comm.count(args).tokens_per_expert[0], 2);
+    args.checks = static_cast<sluice::Checks>(9);
+    expect_error<sluice::ArgumentError>([&] { comm.count(args); }, {"checks = 9 is outside 0 to 2"});
+    round_trip(comm, job, self.rank, {});
+  });
+}
+
 PROMISE(C4, expert_load_adds_up_over_ten_calls, {{1, 2, 4}}) {
   for (Layout layout : layouts) {
     std::vector<Job> jobs;
