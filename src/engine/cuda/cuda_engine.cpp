@@ -69,12 +69,6 @@ class CountedLanes {
   int before_;
 };
 
-int hardware_queues() {
-  const char* const text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int queues = text ? std::atoi(text) : 8;
-  return queues < 1 ? 8 : (queues > 32 ? 32 : queues);
-}
-
 // A stream that waits occupies a hardware queue, and with too few of them it stands in front of others
 // (bench/probes/waiting_streams). `lanes`: of all ranks of this process, and of the communicators before.
 AwaitForm choose_form(int lanes, int ranks, int rank) {
@@ -84,7 +78,7 @@ AwaitForm choose_form(int lanes, int ranks, int rank) {
     throw ArgumentError(fmt::format("communicator on rank {}: SLUICE_CUDA_AWAIT = \"{}\" is neither stream nor host", rank, form), rank);
   }
   if (ranks == 1 || form == "stream") return AwaitForm::stream;  // with one rank nothing is ever awaited
-  return form != "host" && 2 * lanes + 4 <= hardware_queues() ? AwaitForm::stream : AwaitForm::host;
+  return form != "host" && lanes <= most_waiting_lanes() ? AwaitForm::stream : AwaitForm::host;
 }
 
 // The GPU of a rank is the one that its thread has chosen, as everywhere in CUDA.
@@ -157,7 +151,7 @@ class CudaEngine final : public engine::Engine {
     prepare_kernels();
     events_ = std::make_shared<EventPool>(device_);
     reports_ = std::make_shared<ReportPool>(spec_.topology.ranks, spec_.topology.local_experts(spec_.topology.rank));
-    copies_ = std::make_unique<PooledStream>(device_, view_.rank);
+    copies_ = std::make_unique<PooledStream>(device_, view_.rank, StreamUse::works);
     view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
       return event_on(pool, static_cast<cudaStream_t>(stream));
     };

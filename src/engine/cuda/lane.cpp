@@ -17,7 +17,8 @@ Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open :
 }  // namespace
 
 CudaLane::CudaLane(Parts parts)
-    : parts_(std::move(parts)), own_stream_(parts_.device, parts_.topology.rank), stream_(own_stream_) {
+    : parts_(std::move(parts)), own_stream_(parts_.device, parts_.topology.rank, parts_.form == AwaitForm::stream && parts_.topology.ranks > 1 ? StreamUse::waits : StreamUse::works),
+      stream_(own_stream_) {
   if (parts_.form == AwaitForm::host) thread_ = std::thread([this] { serve(); });
 }
 

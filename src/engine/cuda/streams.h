@@ -1,17 +1,26 @@
-// The streams of lanes. They are made once and used again: the driver deals streams to its few hardware queues,
-// so a process that made new ones for every communicator would sooner or later put one lane's wait in front of
-// another lane's signal.
+// The streams of lanes. They are made once and used again: the driver deals streams to its few hardware queues, so a
+// process that made new ones for every communicator would sooner or later put one lane's wait in front of another
+// lane's signal.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace sluice::cuda {
 
+// CUDA_DEVICE_MAX_CONNECTIONS as CUDA reads it.
+int hardware_queues();
+// So many lanes of a process may wait in streams; more would hold up each other and the caller's streams
+// (bench/probes/waiting_streams).
+int most_waiting_lanes();
+
+// What is put into a stream: waits for peers, or only work.
+enum class StreamUse { waits, works };
+
 // An idle stream of the highest priority, which the legacy stream does not wait for. It has drained when this goes.
 class PooledStream {
  public:
   // Throws SystemError.
-  PooledStream(int device, int rank);
+  PooledStream(int device, int rank, StreamUse use);
   ~PooledStream();
   PooledStream(const PooledStream&) = delete;
   PooledStream& operator=(const PooledStream&) = delete;
@@ -19,6 +28,7 @@ class PooledStream {
 
  private:
   int device_;
+  StreamUse use_;
   cudaStream_t stream_;
 };
 
