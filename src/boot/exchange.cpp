@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -127,6 +128,22 @@ std::optional<Failure> move_all(std::vector<Pair>& pairs, const Deadline& deadli
   return std::nullopt;
 }
 
+// Whose ends are closed. A peer that left because another was lost closed its end after that one did, so the first to
+// go is among them.
+std::string all_gone(const std::vector<Pair>& pairs) {
+  std::vector<pollfd> ends;
+  for (const Pair& p : pairs) ends.push_back({p.fd(), 0, 0});
+  ::poll(ends.data(), ends.size(), 0);
+  std::vector<int> gone;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (ends[i].revents & (POLLHUP | POLLERR)) gone.push_back(pairs[i].peer());
+  }
+  std::sort(gone.begin(), gone.end());
+  std::string text;
+  for (const int rank : gone) text += fmt::format("{}rank {} is gone", text.empty() ? "" : ", ", rank);
+  return text;
+}
+
 }  // namespace
 
 ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint32_t sequence, Contribution mine,
@@ -142,6 +159,8 @@ ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint3
   }
   result.failure = move_all(pairs, deadline);
   if (result.failure) {
+    const bool gone = result.failure->reason == fmt::format("rank {} is gone", result.failure->rank);
+    if (std::string all = gone ? all_gone(pairs) : ""; !all.empty()) result.failure->reason = std::move(all);
     for (const Pair& p : pairs)
       if (p.between_frames()) detail::tell(p.fd(), FrameKind::gave_up, result.failure->reason);
     return result;

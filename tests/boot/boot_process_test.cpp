@@ -68,6 +68,21 @@ TEST(F3, different_calls_are_an_error_on_every_rank_and_the_group_stays_usable) 
   });
 }
 
+// A peer that leaves because it lost another may be seen first: the one that was lost is named too.
+TEST(F2, all_peers_that_are_gone_are_named) {
+  const std::string key = fresh_key("gone");
+  run_ranks(4, [&](int rank) {
+    auto group = meet_processes(place(rank, 4, key));
+    group->barrier();
+    if (rank == 1 || rank == 3) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (rank == 2) return;  // last
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const std::string error = peer_error([&] { group->barrier(); });
+    require(contains(error, "rank 1 is gone, rank 2 is gone, rank 3 is gone"), error);
+  });
+}
+
 TEST(Group, descriptors_arrive_and_show_the_same_memory) {
   const std::string key = fresh_key("descriptors");
   run_ranks(16, [&](int rank) {
