@@ -175,6 +175,7 @@ class CudaEngine final : public engine::Engine {
       throw SystemError("an event of work outside of a capture was asked for while the stream is being captured");
     }
     const CurrentDevice of_pool(pool->device());
+    const UntouchedCaptures beside;
     // Nothing lies in it, nor, for the legacy stream, in those that it orders: cheaper to ask than to wait.
     if (cudaStreamQuery(stream) == cudaSuccess) return nullptr;
     auto event = std::make_shared<CudaEvent>(pool);
