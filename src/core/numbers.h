@@ -224,7 +224,7 @@ SLUICE_HD inline std::uint8_t quantise_exponent(float a) {
   return static_cast<std::uint8_t>((bits >> 23) + ((bits & 0x007f'ffffu) != 0 ? 1u : 0u));
 }
 SLUICE_HD inline float scale_of_exponent(std::uint8_t exponent) { return float_of_bits(std::uint32_t{exponent} << 23); }
-SLUICE_HD inline float factor_of_exponent(std::uint8_t exponent) { return quotient(1.0f, scale_of_exponent(exponent)); }
+SLUICE_HD inline float factor_of_exponent(std::uint8_t exponent) { return float_of_bits((254u - exponent) << 23); }
 SLUICE_HD inline std::uint8_t quantise_by_scale(float x, float scale) { return e4m3_of_float(quotient(x, scale)); }
 
 }  // namespace sluice::numbers

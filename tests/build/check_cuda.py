@@ -17,7 +17,7 @@ from test_report import Tap  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build")
 # A block has 65 536 registers: a kernel that takes more than this per thread loses warps that it was measured with.
-MOST_REGISTERS = {"move_kernel": 72, "fan_out_kernel": 96, "gather_copy_kernel": 72, "carry_kernel": 72,
+MOST_REGISTERS = {"move_kernel": 72, "fan_out_kernel": 96, "gather_copy_kernel": 72, "carry_kernel": 72, "quantise_kernel": 96,
                   "reduce_kernel": 96, "gather_sum_kernel": 96}
 MOST_REGISTERS_OF_OTHERS = 128
 
@@ -30,8 +30,9 @@ SIGNAL = [r"(membar\.sys|fence\.(sc|acq_rel)\.sys)", r"st\.release\.sys\.u32", r
 MUST = {
     r".*": [r"griddepcontrol\.wait", r"griddepcontrol\.launch_dependents", r"st\.release\.sys\.u64"],
     r"(?!place|count).*": SIGNAL,  # of plan and finish they are inner kernels
-    r"(move|fan_out|gather_copy|carry)_kernel": [*BULK_COPY, PROXY_FENCE],
-    r"carry_kernel": [r"fence\.proxy\.async\.shared::cta"],
+    r"(move|quantise|fan_out|gather_copy|carry)_kernel": [*BULK_COPY, PROXY_FENCE],
+    r"(carry|quantise)_kernel": [r"fence\.proxy\.async\.shared::cta"],
+    r"quantise_kernel": [r"cvt\.rn\.satfinite\.e4m3x2\.f32"],
     r"(reduce|gather_sum)_kernel": [r"cp\.async\.cg\.shared\.global", r"cp\.async\.wait_group"],
 }
 MUST_NOT = {

@@ -1,55 +1,14 @@
 // C2 on engines with streams: bounded calls in graphs, and calls that run in the caller's stream.
 #if defined(SLUICE_CUDA)
 
-#include <cuda_runtime_api.h>
-
-#include <mutex>
 #include <random>
 
 #include "drive.h"
+#include "gpu.h"
 #include "registry.h"
 
 namespace conformance {
 namespace {
-
-void expect(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
-}
-
-// This file is no CUDA source.
-const void* empty_kernel() {
-  static const cudaKernel_t once = [] {
-    const char* const text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n";
-    cudaLibrary_t library{};
-    cudaKernel_t kernel{};
-    expect(cudaLibraryLoadData(&library, text, nullptr, nullptr, 0, nullptr, nullptr, 0), "cudaLibraryLoadData");
-    expect(cudaLibraryGetKernel(&kernel, library, "empty"), "cudaLibraryGetKernel");
-    return kernel;
-  }();
-  return reinterpret_cast<const void*>(once);
-}
-
-class CallersStream {
- public:
-  // A kernel runs in it before anybody waits there: docs/semantics.md, on GPUs.
-  CallersStream() {
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
-    expect(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    expect(cudaLaunchKernel(empty_kernel(), dim3(1), dim3(1), nullptr, 0, stream_), "cudaLaunchKernel");
-    wait();
-  }
-  ~CallersStream() { cudaStreamDestroy(stream_); }
-  CallersStream(const CallersStream&) = delete;
-  CallersStream& operator=(const CallersStream&) = delete;
-
-  cudaStream_t get() const { return stream_; }
-  sluice::Stream handle() const { return {stream_}; }
-  void wait() const { expect(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 // What `body` gives to the stream, to be run any number of times.
 class Graph {

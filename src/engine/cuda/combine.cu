@@ -176,6 +176,7 @@ reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ S
 // Tokens with one row at most, which is their sum: it needs no registers but for what 0 + x makes of -0 and NaN.
 template <DataType type>
 struct TokenRow {
+  static constexpr int shrink = 1;
   static constexpr int width = 16 / static_cast<int>(size_of(type));
   TokenSum sum;
 
@@ -190,7 +191,7 @@ struct TokenRow {
   }
   __device__ void beside(std::int64_t, int) const {}
 
-  __device__ void mend(unsigned char* bytes, std::uint32_t count, int lane) const {
+  __device__ void change(std::int64_t, std::int64_t, unsigned char* bytes, std::uint32_t count, int lane) const {
 #pragma unroll 4
     for (std::uint32_t at = 16 * static_cast<std::uint32_t>(lane); at < count; at += 512) {
       Vector<type, width> x, y;
@@ -227,11 +228,6 @@ cudaError_t with_types(DataType in, DataType out, With&& with) {
   if (out == bf16) return with.template operator()<fp32, bf16>();
   if (out == fp16) return with.template operator()<fp32, fp16>();
   return with.template operator()<fp32, fp32>();
-}
-
-// A warp per item.
-unsigned blocks_for(const Launch& how, std::int64_t items, int warps) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>((items + warps - 1) / warps, 1, how.num_sms));
 }
 
 }  // namespace

@@ -7,7 +7,10 @@
 //   int find(std::int64_t item, int lane, std::byte** destinations, const std::byte** source) const
 //       by a whole warp: writes the destinations, returns how many; lane 0 writes the source
 //   void beside(std::int64_t item, int lane) const      what goes beside the row
-//   void mend(unsigned char* bytes, std::uint32_t count, int lane) const      if it has one: changes what is copied
+// and if it changes them on the way:
+//   static constexpr int shrink      bytes loaded for each byte that is stored
+//   void change(std::int64_t item, std::int64_t first, unsigned char* bytes, std::uint32_t count, int lane) const
+//       makes of `count` bytes of the row, from the `first` on, what is stored of them, in place
 #pragma once
 
 #include <algorithm>
@@ -26,21 +29,26 @@ struct CopyShape {
 };
 
 // As many warps as have a slot for a whole row each, since a warp moves one row at a time; 14 at least. Rows of
-// more than a slot are cut into equal pieces.
-inline CopyShape copy_shape(std::int64_t row_bytes, int most_destinations, int most_warps = most_copy_warps) {
+// more than a slot are cut into equal pieces, of a multiple of `unit` bytes.
+inline CopyShape copy_shape(std::int64_t row_bytes, int most_destinations, int most_warps = most_copy_warps, std::int64_t unit = 16) {
   const std::int64_t entry = 16 + 8 * static_cast<std::int64_t>(most_destinations);
   const std::int64_t beside = 256 + 8 * core::align_up(entry, 16);
   CopyShape shape;
   shape.warps = static_cast<int>(std::clamp<std::int64_t>(ring_shared_bytes / (row_bytes + beside), 14, most_warps));
-  const std::int64_t largest = (ring_shared_bytes / shape.warps - beside) / 16 * 16;
+  const std::int64_t largest = (ring_shared_bytes / shape.warps - beside) / unit * unit;
   const std::int64_t pieces = (row_bytes + largest - 1) / largest;
-  shape.ring = ring_shape(row_bytes, core::align_up((row_bytes + pieces - 1) / pieces, 16), entry, shape.warps);
+  shape.ring = ring_shape(row_bytes, core::align_up((row_bytes + pieces - 1) / pieces, unit), entry, shape.warps);
   return shape;
 }
 
 // By all threads of the block. Returns when the rows of this warp have been written.
 template <class Work>
 __device__ void copy_rows(const RingShape& shape, unsigned char* memory, const Work& work) {
+  constexpr bool changes = requires { Work::shrink; };
+  constexpr int shrink = [] {
+    if constexpr (changes) return Work::shrink;
+    else return 1;
+  }();
   const int lane = lane_of_thread();
   const std::int64_t items = work.items();
   WarpRing ring(shape, memory, items);
@@ -61,13 +69,14 @@ __device__ void copy_rows(const RingShape& shape, unsigned char* memory, const W
     if (ring.count(n) == 0) continue;
     for (int piece = 0; piece < shape.pieces; ++piece) {
       unsigned char* const slot = ring.wait();
-      if constexpr (requires { work.mend(slot, 0u, lane); }) {
-        work.mend(slot, ring.bytes_of(piece), lane);
+      const std::int64_t first = static_cast<std::int64_t>(piece) * shape.piece_bytes;
+      if constexpr (changes) {
+        work.change(item, first, slot, ring.bytes_of(piece), lane);
         fence_proxy_shared();
         __syncwarp();
       }
       for (int d = lane; d < places(n); d += 32) {
-        bulk_store(destinations(n)[d] + static_cast<std::int64_t>(piece) * shape.piece_bytes, slot, ring.bytes_of(piece));
+        bulk_store(destinations(n)[d] + first / shrink, slot, ring.bytes_of(piece) / shrink);
       }
       bulk_commit();
       ring.pass();

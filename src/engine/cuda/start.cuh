@@ -3,9 +3,16 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "engine/cuda/launch.h"
 
 namespace sluice::cuda {
+
+// Of a kernel with a warp per item.
+inline unsigned blocks_for(const Launch& how, std::int64_t items, int warps) {
+  return static_cast<unsigned>(std::clamp<std::int64_t>((items + warps - 1) / warps, 1, how.num_sms));
+}
 
 struct Grid {
   unsigned blocks = 1;
