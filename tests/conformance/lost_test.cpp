@@ -237,6 +237,7 @@ PROMISE(F4, no_shared_memory_is_left_by_a_killed_rank, {{2}, Where::processes}) 
       losing(1));
   EXPECT_EQ(names_in("/dev/shm").size(), before);
 }
+
 PROMISE(F5, partial_peer_access_is_one_message, {{2}, Where::threads}) {
   GTEST_SKIP() << "needs GPUs, or an engine with peer access";
 }

@@ -143,8 +143,9 @@ __device__ __noinline__ inline core::Outcome say_why_not(const core::AgreeArgs& 
   return verdict.outcome;
 }
 
-// core::agree by all threads of a block.
+// core::agree by all threads of a block, the last thing that its kernel does: the next may come to its SMs meanwhile.
 __device__ inline void agree_together(const core::AgreeArgs& args, DeviceChannel& channel) {
+  let_next_kernel_come();
   const core::Topology& topology = *args.topology;
   const core::Records records{args.addresses->base[topology.rank], args.page, args.channel};
   core::RouteTables route = args.route;
