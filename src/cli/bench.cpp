@@ -22,10 +22,8 @@ namespace {
 // What came of one measurement.
 struct BenchResult {
   BenchCase bench;
-  RankTimes first;            // rank 0's workers, nodes and engine
-  std::vector<double> op_us;  // per iteration the slowest rank's
-  std::vector<double> host_us;
-  double copy_us = 0;  // of the fastest form
+  RankTimes first;             // rank 0's workers, nodes and engine
+  std::vector<Series> series;  // by start; per iteration the slowest rank's
 };
 
 // The smallest value that at least `share` of all do not exceed.
@@ -37,26 +35,49 @@ double percentile(std::vector<double> values, double share) {
 }
 
 void keep_slowest(std::vector<double>& slowest, const std::vector<double>& times) {
-  slowest.resize(times.size(), 0.0);
+  slowest.resize(std::max(slowest.size(), times.size()), 0.0);
   for (std::size_t i = 0; i < times.size(); ++i) slowest[i] = std::max(slowest[i], times[i]);
 }
 
+void keep_slowest(Series& slowest, const Series& times) {
+  keep_slowest(slowest.op_us, times.op_us);
+  keep_slowest(slowest.host_us, times.host_us);
+  keep_slowest(slowest.gemm_us, times.gemm_us);
+  keep_slowest(slowest.gemm_alone_us, times.gemm_alone_us);
+  slowest.copy_us.resize(times.copy_us.size());
+  for (std::size_t f = 0; f < times.copy_us.size(); ++f) keep_slowest(slowest.copy_us[f], times.copy_us[f]);
+}
+
+// Of the form of the copy that is the fastest.
+double copy_p50(const Series& times) {
+  std::vector<double> forms;
+  for (const auto& form : times.copy_us) forms.push_back(percentile(form, 0.5));
+  return percentile(forms, 0);
+}
+
 Json pack(const RankTimes& times) {
-  return {{"op_us", times.op_us},     {"host_us", times.host_us}, {"copy_us", times.copy_us},
-          {"workers", times.workers}, {"nodes", times.nodes},     {"engine", times.engine},
-          {"gpu", times.gpu.name},    {"gpus", times.gpu.count},  {"driver", times.gpu.driver},
-          {"cuda", times.gpu.cuda}};
+  Json series = Json::array();
+  for (const Series& s : times.series)
+    series.push_back({s.op_us, s.host_us, s.copy_us, s.gemm_us, s.gemm_alone_us});
+  return {{"series", series},        {"gemm_sms", times.gemm_sms}, {"workers", times.workers},
+          {"nodes", times.nodes},    {"engine", times.engine},     {"gpu", times.gpu.name},
+          {"gpus", times.gpu.count}, {"driver", times.gpu.driver}, {"cuda", times.gpu.cuda}};
 }
 
 RankTimes unpack(const std::string& bytes) {
   const Json object = Json::from_cbor(bytes);
-  return {object.at("op_us"),
-          object.at("host_us"),
-          object.at("copy_us"),
-          object.at("workers"),
-          object.at("nodes"),
-          object.at("engine"),
-          {object.at("gpu"), object.at("gpus"), object.at("driver"), object.at("cuda")}};
+  RankTimes times;
+  for (const Json& s : object.at("series"))
+    times.series.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
+  times.gemm_sms = object.at("gemm_sms");
+  times.workers = object.at("workers");
+  times.nodes = object.at("nodes");
+  times.engine = object.at("engine");
+  times.gpu.name = object.at("gpu");
+  times.gpu.count = object.at("gpus");
+  times.gpu.driver = object.at("driver");
+  times.gpu.cuda = object.at("cuda");
+  return times;
 }
 
 // The library names its options; here they are flags.
@@ -89,18 +110,11 @@ BenchResult measure(Launcher& launcher, const BenchCase& bench) {
   const auto results = run_ranks(launcher, bench);
   BenchResult result;
   result.bench = bench;
-  std::vector<std::vector<double>> copy_us;
   for (const auto& bytes : results) {
     const RankTimes times = unpack(bytes);
-    keep_slowest(result.op_us, times.op_us);
-    keep_slowest(result.host_us, times.host_us);
-    copy_us.resize(times.copy_us.size());
-    for (std::size_t f = 0; f < copy_us.size(); ++f) keep_slowest(copy_us[f], times.copy_us[f]);
+    result.series.resize(times.series.size());
+    for (std::size_t s = 0; s < times.series.size(); ++s) keep_slowest(result.series[s], times.series[s]);
     if (&bytes == &results.front()) result.first = times;
-  }
-  for (const auto& form : copy_us) {
-    const double us = percentile(form, 0.5);
-    if (&form == &copy_us.front() || us < result.copy_us) result.copy_us = us;
   }
   return result;
 }
@@ -152,21 +166,41 @@ void describe_case(Json& record, const BenchResult& result, Launch launch) {
   record["gpu_sms"] = gpus > 0 ? Json(result.first.workers * ranks_per_gpu) : Json(nullptr);
 }
 
-Json bench_record(const BenchResult& result, Launch launch) {
+Json overlap_record(const BenchResult& result, Start start) {
+  if (start == Start::alone) return nullptr;
+  const Series& alone = result.series.front();
+  const Series& times = result.series[static_cast<std::size_t>(start)];
+  const double alone_us = percentile(alone.op_us, 0.5), copy_alone_us = copy_p50(alone);
+  Json record;
+  record["gemm"] = text_of(*result.bench.flags.overlap);
+  record["start"] = start == Start::op ? "op" : "gemm";
+  record["gemm_sms"] = start == Start::op ? Json(nullptr) : Json(result.first.gemm_sms);
+  record["alone_us"] = alone_us;
+  record["copy_alone_us"] = copy_alone_us;
+  record["op_loss"] = percentile(times.op_us, 0.5) / alone_us - 1;
+  record["copy_loss"] = copy_p50(times) / copy_alone_us - 1;
+  record["gemm_us"] = percentile(times.gemm_alone_us, 0.5);
+  record["gemm_overlapped_us"] = percentile(times.gemm_us, 0.5);
+  return record;
+}
+
+Json bench_record(const BenchResult& result, Start start, Launch launch) {
   Json record = make_record("bench");
   describe_case(record, result, launch);
   const BenchCase& bench = result.bench;
-  const double p50 = percentile(result.op_us, 0.5);
-  record["p10_us"] = percentile(result.op_us, 0.1);
+  const Series& times = result.series[static_cast<std::size_t>(start)];
+  const double p50 = percentile(times.op_us, 0.5), copy_us = copy_p50(times);
+  record["p10_us"] = percentile(times.op_us, 0.1);
   record["p50_us"] = p50;
-  record["p90_us"] = percentile(result.op_us, 0.9);
-  record["host_us"] = percentile(result.host_us, 0.5);
+  record["p90_us"] = percentile(times.op_us, 0.9);
+  record["host_us"] = percentile(times.host_us, 0.5);
   record["bytes_recv_max"] = bench.bytes_recv_max();
-  record["copy_us"] = result.copy_us;
-  record["copy_ratio"] = bench.bytes_recv_max() > 0 ? Json(result.copy_us / p50) : Json(nullptr);
+  record["copy_us"] = copy_us;
+  record["copy_ratio"] = bench.bytes_recv_max() > 0 ? Json(copy_us / p50) : Json(nullptr);
   record["wire_gbs"] = gigabytes_per_second(bench.wire_bytes_max(), p50);
   record["logical_gbs"] = gigabytes_per_second(bench.logical_bytes_max(), p50);
-  for (const char* name : {"overlap", "late", "offload", "wait_us", "move_us"}) record[name] = nullptr;
+  record["overlap"] = overlap_record(result, start);
+  for (const char* name : {"late", "offload", "wait_us", "move_us"}) record[name] = nullptr;
   record["ok"] = true;
   record["machine"] = machine_record(result.first.gpu);
   return record;
@@ -183,6 +217,16 @@ void print_heading(const BenchFlags& flags, int ranks, const Json& machine) {
              "experts", "topk", "p10", "p50", "p90", "host", "copy", "ratio", "wire GB/s");
 }
 
+void print_overlap(const Json& overlap) {
+  const auto number = [&](const char* name) { return overlap[name].get<double>(); };
+  const std::string sms =
+      overlap["gemm_sms"].is_null() ? "all SMs" : fmt::format("{} SMs", overlap["gemm_sms"].get<int>());
+  fmt::print(
+      "  GEMMs of {} on {}, {} first: operation {:+.1f} %, copy {:+.1f} %, a GEMM {:.1f} us, alone {:.1f}\n",
+      overlap["gemm"].get<std::string>(), sms, overlap["start"] == "op" ? "operation" : "GEMMs",
+      100 * number("op_loss"), 100 * number("copy_loss"), number("gemm_overlapped_us"), number("gemm_us"));
+}
+
 void print_row(const Json& record) {
   const std::string ratio =
       record["copy_ratio"].is_null() ? "-" : fmt::format("{:.2f}", record["copy_ratio"].get<double>());
@@ -191,6 +235,7 @@ void print_row(const Json& record) {
              record["op"].get<std::string>(), record["tokens"].get<std::int64_t>(),
              record["experts"].get<int>(), record["topk"].get<int>(), us("p10_us"), us("p50_us"),
              us("p90_us"), us("host_us"), us("copy_us"), ratio, us("wire_gbs"));
+  if (!record["overlap"].is_null()) print_overlap(record["overlap"]);
   std::fflush(stdout);
 }
 
@@ -203,6 +248,8 @@ std::vector<Op> ops_of(const BenchFlags& flags) {
 
 int run_bench(const BenchFlags& flags) {
   const auto ops = ops_of(flags);
+  require_legal_overlap(flags);
+  const auto starts = flags.overlap ? std::vector{Start::op, Start::gemm} : std::vector{Start::alone};
   Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks);
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   bool heading = launcher.prints() && !flags.common.json;
@@ -213,10 +260,12 @@ int run_bench(const BenchFlags& flags) {
       const BenchResult result = measure(launcher, bench);
       if (progress) say("\r\033[K");
       if (!launcher.prints()) continue;
-      const Json record = bench_record(result, launcher.launch());
-      if (heading) print_heading(flags, launcher.ranks(), record["machine"]);
-      heading = false;
-      flags.common.json ? print_line(record) : print_row(record);
+      for (const Start start : starts) {
+        const Json record = bench_record(result, start, launcher.launch());
+        if (heading) print_heading(flags, launcher.ranks(), record["machine"]);
+        heading = false;
+        flags.common.json ? print_line(record) : print_row(record);
+      }
     }
   }
   return kDone;

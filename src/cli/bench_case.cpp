@@ -113,6 +113,14 @@ void require_legal_rows(const BenchFlags& flags, Op op) {
     require_legal_row(flags, DataType::bf16, ", as combine brings e4m3 home");
 }
 
+void require_legal_overlap(const BenchFlags& flags) {
+  if (!flags.overlap) return;
+  if (flags.common.engine != "cuda")
+    throw UsageError("--overlap gemm runs GEMMs on the GPU of an operation; it wants --engine cuda");
+  if (std::find(flags.shape.tokens.begin(), flags.shape.tokens.end(), 0) != flags.shape.tokens.end())
+    throw UsageError("--overlap gemm wants rows that move beside the GEMMs; --tokens 0 has none");
+}
+
 BenchCase make_case(const BenchFlags& flags, Op op, int ranks, std::int64_t tokens) {
   BenchCase bench;
   bench.flags = flags;

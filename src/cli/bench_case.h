@@ -4,11 +4,13 @@
 #include <sluice/options.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/common_flags.h"
 #include "cli/decisions.h"
+#include "cli/gemm.h"
 
 namespace CLI {
 class App;
@@ -43,6 +45,7 @@ struct BenchFlags {
   int num_sms = 0;
   std::string method = "automatic";
   int workers = 0;
+  std::optional<GemmShape> overlap;
   int iters = 20;
   int warmup = 3;
 };
@@ -76,6 +79,9 @@ struct BenchCase {
 
 // Throws UsageError where rows of this hidden size cannot take part in the operation.
 void require_legal_rows(const BenchFlags& flags, Op op);
+
+// Throws UsageError where GEMMs cannot run beside what these flags ask for.
+void require_legal_overlap(const BenchFlags& flags);
 
 // Decisions of every rank: of the file (each rank takes the next `tokens`), or generated. Throws
 // UsageError and FileError.

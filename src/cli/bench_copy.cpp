@@ -160,8 +160,9 @@ void CopyTeam::prepare(CopyForm form) {
   (void)shared_->awake.wait(shared_->workers, WaitFor::sleep);  // helpers come: only we abandon
 }
 
-void CopyTeam::run() {
+void CopyTeam::run(const std::function<void()>& begun) {
   (void)shared_->begin.wait(shared_->workers, shared_->briefly());
+  begun();
   shared_->part(0);
   (void)shared_->end.wait(shared_->workers, shared_->briefly());
 }

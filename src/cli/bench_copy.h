@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -43,8 +44,8 @@ class Yardstick {
   virtual std::vector<CopyForm> forms() const = 0;
   // Wakes what run() needs.
   virtual void prepare(CopyForm form) = 0;
-  // Returns when this rank's copy has ended, seen by every rank.
-  virtual void run() = 0;
+  // Calls `begun` when this rank's copy has been started, and returns when it has ended, seen by every rank.
+  virtual void run(const std::function<void()>& begun) = 0;
 };
 
 // dispatch: copies `rows` rows from own memory into the next rank's window.
@@ -61,7 +62,7 @@ class CopyTeam final : public Yardstick {
   ~CopyTeam() override;
   std::vector<CopyForm> forms() const override { return {CopyForm::stream, CopyForm::library}; }
   void prepare(CopyForm form) override;
-  void run() override;
+  void run(const std::function<void()>& begun) override;
 
  private:
   struct Shared;

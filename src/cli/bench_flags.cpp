@@ -47,7 +47,7 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
 
 // Flags of later versions: named, so that using one says so instead of being a riddle.
 void add_later_flags(CLI::App& app) {
-  for (const char* name : {"--overlap", "--late", "--late-side", "--offload", "--shared-link"}) {
+  for (const char* name : {"--late", "--late-side", "--offload", "--shared-link"}) {
     app.add_option_function<std::string>(
            name,
            [name](const std::string&) {
@@ -57,6 +57,20 @@ void add_later_flags(CLI::App& app) {
         ->expected(0, 1)
         ->group("");
   }
+}
+
+void add_overlap(CLI::App& app, BenchFlags& flags) {
+  app.add_option_function<std::string>(
+         "--overlap",
+         [&flags](const std::string& text) {
+           flags.overlap = parse_gemm(text);
+           if (flags.overlap) return;
+           throw CLI::ValidationError(
+               "--overlap " + text + " is neither gemm nor gemm:MxNxK with multiples of 8 from 512 to 32768");
+         },
+         "Measure beside GEMMs, started after and before: gemm[:MxNxK] [8192x4096x7168]; with --engine cuda "
+         "only")
+      ->type_name("gemm[:MxNxK]");
 }
 
 }  // namespace
@@ -87,6 +101,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   app.add_option("--warmup", flags.warmup, "Iterations before")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  add_overlap(app, flags);
   add_later_flags(app);
 }
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "cli/barrier.h"
@@ -15,6 +17,7 @@
 #include "cli/bench_rows.h"
 #include "cli/engine_views.h"
 #include "cli/exchange.h"
+#include "cli/gemm.h"
 
 namespace sluice::cli {
 namespace {
@@ -56,6 +59,7 @@ class BenchRank {
     times_.nodes = comm_.nodes();
     times_.engine = comm_.engine();
     if (on_gpu()) times_.gpu = this_gpu();
+    if (bench_.flags.overlap) prepare_gemms();
     prepare();
     agree_on_values();
     if (header_.wrong.load() != 0) return times_;  // another rank says why
@@ -64,6 +68,32 @@ class BenchRank {
   }
 
  private:
+  // One rank of each GPU starts GEMMs. cuBLAS loads its kernels while no stream waits for a peer, behind
+  // which that would have to wait.
+  void prepare_gemms() {
+    const auto gpus = context_.group.all_gather(std::as_bytes(std::span(times_.gpu.pci)));
+    const auto& mine = gpus[static_cast<std::size_t>(context_.rank)];
+    const auto first = std::find(gpus.begin(), gpus.end(), mine) - gpus.begin();
+    const auto ranks_here = static_cast<int>(std::count(gpus.begin(), gpus.end(), mine));
+    times_.gemm_sms = times_.gpu.sms - ranks_here * times_.workers;
+    if (times_.gemm_sms < 1) {
+      throw std::runtime_error(
+          fmt::format("--overlap gemm on rank {} of {}: ranks x SMs = {} x {} leave none of this GPU's {} "
+                      "SMs to GEMMs; lower --num-sms",
+                      context_.rank, bench_.ranks, ranks_here, times_.workers, times_.gpu.sms));
+    }
+    meet();
+    if (first == context_.rank) {
+      gemms_ = make_gemms(*bench_.flags.overlap);
+      for (const int sms : {0, times_.gemm_sms}) {
+        gemms_->limit(sms);
+        gemms_->start(1);
+        gemms_->finish();
+      }
+    }
+    meet();
+  }
+
   // The values, and whatever the measured call needs.
   void prepare() {
     args_ = for_engine(comm_, exchange_.dispatch_args());
@@ -151,47 +181,93 @@ class BenchRank {
   void measure() {
     Buffer home(static_cast<std::size_t>(bench_.tokens) * copy_row_bytes(bench_));
     const auto yardstick = make_yardstick(home);
-    const std::vector<CopyForm> forms = yardstick->forms();
-    times_.copy_us.resize(forms.size());
-    for (int i = -bench_.flags.warmup; i < bench_.flags.iters; ++i) {
-      meet();
-      const auto [op_us, host_us] = measure_op();
-      for (std::size_t f = 0; f < forms.size(); ++f) {
-        const double copy_us = measure_copy(*yardstick, forms[f]);
-        if (i >= 0) times_.copy_us[f].push_back(copy_us);
+    Series none;
+    none.copy_us.resize(yardstick->forms().size());
+    const bool overlap = bench_.flags.overlap.has_value();
+    const auto start_over = [&] { times_.series.assign(overlap ? 3 : 1, none); };
+    start_over();
+    // The warm-up tells how many GEMMs outlast an operation, so with GEMMs there is one.
+    for (int i = -std::max(bench_.flags.warmup, overlap ? 2 : 0); i < bench_.flags.iters; ++i) {
+      if (i == 0) start_over();
+      for (const Start start : {Start::alone, Start::op, Start::gemm}) {
+        const auto at = static_cast<std::size_t>(start);
+        if (at < times_.series.size()) measure(*yardstick, start, times_.series[at]);
       }
-      if (i < 0) continue;
-      times_.op_us.push_back(op_us);
-      times_.host_us.push_back(host_us);
+      if (i < 0 && gemms_) gemms_at_once_ = enough_gemms();
     }
     meet();
   }
 
-  std::pair<double, double> measure_op() {
-    const auto begin = Clock::now();
-    if (bench_.op == Op::dispatch) {
-      const DispatchResult result = comm_.dispatch(args_);
+  // One iteration with one start.
+  void measure(Yardstick& yardstick, Start start, Series& series) {
+    if (start != Start::alone) measure_gemms(start, series);
+    begin(start);
+    measure_op(start, series);
+    if (start != Start::alone && gemms_) series.gemm_us.push_back(gemms_->finish());
+    const std::vector<CopyForm> forms = yardstick.forms();
+    for (std::size_t f = 0; f < forms.size(); ++f) {
+      yardstick.prepare(forms[f]);
+      begin(start);
+      const auto called = Clock::now();
+      yardstick.run([&] { go_on(start); });
+      series.copy_us[f].push_back(microseconds(called, Clock::now()));
+      if (start != Start::alone && gemms_) gemms_->finish();
+    }
+  }
+
+  void measure_gemms(Start start, Series& series) {
+    meet();
+    if (!gemms_) return;
+    gemms_->limit(start == Start::gemm ? times_.gemm_sms : 0);
+    gemms_->start(gemms_at_once_);
+    series.gemm_alone_us.push_back(gemms_->finish());
+  }
+
+  // Everybody is here, and GEMMs that start first run: one has ended, and the next of them are timed.
+  void begin(Start start) {
+    meet();
+    if (start != Start::gemm) return;
+    if (gemms_) {
+      gemms_->start(1);
+      gemms_->start(gemms_at_once_);
+      gemms_->await_turn();
+    }
+    meet();
+  }
+
+  // What is measured has been called.
+  void go_on(Start start) {
+    if (start == Start::op && gemms_) gemms_->start(gemms_at_once_);
+  }
+
+  void measure_op(Start start, Series& series) {
+    const auto called = Clock::now();
+    const auto time = [&](const auto& result) {
       const auto returned = Clock::now();
+      go_on(start);
       result.ready.wait();
-      return {microseconds(begin, Clock::now()), microseconds(begin, returned)};
-    }
-    const CombineResult result = comm_.combine(back_);
-    const auto returned = Clock::now();
-    result.ready.wait();
-    return {microseconds(begin, Clock::now()), microseconds(begin, returned)};
+      series.op_us.push_back(microseconds(called, Clock::now()));
+      series.host_us.push_back(microseconds(called, returned));
+    };
+    bench_.op == Op::dispatch ? time(comm_.dispatch(args_)) : time(comm_.combine(back_));
   }
 
-  double measure_copy(Yardstick& yardstick, CopyForm form) {
-    yardstick.prepare(form);
-    meet();
-    const auto begin = Clock::now();
-    yardstick.run();
-    return microseconds(begin, Clock::now());
+  // Each takes at least as long as alone, so these outlast what the last iteration has measured, by one.
+  int enough_gemms() const {
+    double longest = 0, gemm = std::numeric_limits<double>::max();
+    for (const Series& series : times_.series) {
+      longest = std::max(longest, series.op_us.back());
+      for (const auto& form : series.copy_us) longest = std::max(longest, form.back());
+      if (!series.gemm_alone_us.empty()) gemm = std::min(gemm, series.gemm_alone_us.back());
+    }
+    return std::max(2, 1 + static_cast<int>(std::ceil(longest / gemm)));
   }
 
   const BenchCase& bench_;
   RankContext& context_;
   SharedHeader& header_;
+  std::unique_ptr<Gemms> gemms_;  // goes after comm_, for whose end peers may wait on the GPU
+  int gemms_at_once_ = 2;
   Communicator comm_;
   Exchange exchange_;
   DispatchArgs args_;

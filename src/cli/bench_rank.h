@@ -11,11 +11,24 @@
 
 namespace sluice::cli {
 
-struct RankTimes {
-  std::vector<double> op_us;    // per iteration: from the call to the moment its result may be used
-  std::vector<double> host_us;  // of the call alone
+// What starts first: the operation (or its yardstick) has the machine to itself, or GEMMs start after or
+// before it.
+enum class Start { alone, op, gemm };
+
+// Of one start, per iteration.
+struct Series {
+  std::vector<double> op_us;                 // from the call to the moment its result may be used
+  std::vector<double> host_us;               // of the call alone
   std::vector<std::vector<double>> copy_us;  // of the plain copy, in each of its forms
-  int workers = 0;                           // a GPU engine: SMs
+  // Per GEMM, on the ranks that start them: beside the operation, and with as many SMs beside nothing.
+  std::vector<double> gemm_us;
+  std::vector<double> gemm_alone_us;
+};
+
+struct RankTimes {
+  std::vector<Series> series;  // by start; only `alone` without --overlap
+  int gemm_sms = 0;            // to which GEMMs that start first are limited
+  int workers = 0;             // a GPU engine: SMs
   int nodes = 1;
   std::string engine;
   Gpu gpu;  // where the engine is a GPU's

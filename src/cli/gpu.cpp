@@ -80,9 +80,13 @@ Gpu this_gpu() {
     throw std::runtime_error(fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(error)));
   cudaGetDevice(&current);
   cudaGetDeviceProperties(&properties, current);
+  char pci[24] = {};
+  cudaDeviceGetPCIBusId(pci, sizeof pci, current);
   gpu.name = properties.name;
   gpu.driver = driver_version();
   gpu.cuda = version_text(CUDART_VERSION);
+  gpu.pci = pci;
+  gpu.sms = properties.multiProcessorCount;
   return gpu;
 }
 

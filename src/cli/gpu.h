@@ -12,6 +12,8 @@ struct Gpu {
   int count = 0;       // GPUs that this process may use; 0 = none asked for
   std::string driver;  // "580.95.05"
   std::string cuda;    // "13.0", of the runtime that this program was built with
+  std::string pci;     // "0000:1B:00.0"
+  int sms = 0;
 };
 
 // The one of the calling thread. Throws std::runtime_error where there is none, or this build has no CUDA.

@@ -234,7 +234,7 @@ Command add_info(CLI::App& program) {
   add_bench_flags(*app, flags->bench);
   // Taken, so that a bench's command line fits, but without effect on the size.
   for (const char* name : {"--launch", "--counts", "--op", "--cached", "--quantise", "--num-sms", "--method",
-                           "--workers", "--iters", "--warmup", "--deadline-ms"})
+                           "--workers", "--overlap", "--iters", "--warmup", "--deadline-ms"})
     app->get_option(name)->group("");
   return {app, [flags, app] {
             for (const CLI::Option* option : app->get_options()) {

@@ -43,6 +43,7 @@ TEST(bench, has_every_field) {
     EXPECT_NEAR(line["copy_ratio"].get<double>(),
                 line["copy_us"].get<double>() / line["p50_us"].get<double>(), 1e-9);
   }
+  EXPECT_TRUE(lines[0]["overlap"].is_null());
   EXPECT_EQ(lines[0]["op"], "dispatch");
   EXPECT_EQ(lines[1]["op"], "combine");
 }
