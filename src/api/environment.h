@@ -1,4 +1,4 @@
-// Every environment variable that the library reads, in one place. Read when a group or communicator is
+// What the environment says to src/api; boot and the CUDA engine read theirs. Read when a group or communicator is
 // made, never in an operation.
 #pragma once
 
