@@ -147,7 +147,8 @@ void add_failure_promises(std::vector<Promise>& list) {
   list.push_back({"F2", "a_dead_process_is_noticed_at_once", lost_peer});
   list.push_back({"F3", "disagreement_is_an_error_with_both_values", disagreement});
   list.push_back({"F4", "a_communicator_may_go_at_any_time", left_in_a_hurry});
-  list.push_back({"F5", "partial_peer_access_is_one_message", nullptr, "needs GPUs"});
+  list.push_back({"F5", "partial_peer_access_is_one_message", nullptr,
+                  "needs GPUs that do not reach each other; it is in the test suite"});
   list.push_back({"F6", "strangers_stay_outside", nullptr, "needs a second user; it is in the test suite"});
   list.push_back({"F7", "waiting_is_attributed_to_the_late_rank", waiting_is_attributed});
   list.push_back({"F8", "nobody_succeeds_without_its_rows", nobody_succeeds_alone});

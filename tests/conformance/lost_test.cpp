@@ -238,8 +238,9 @@ PROMISE(F4, no_shared_memory_is_left_by_a_killed_rank, {{2}, Where::processes}) 
   EXPECT_EQ(names_in("/dev/shm").size(), before);
 }
 
+// What is not shown here says so.
 PROMISE(F5, partial_peer_access_is_one_message, {{2}, Where::threads}) {
-  GTEST_SKIP() << "needs GPUs, or an engine with peer access";
+  GTEST_SKIP() << "needs GPUs that do not reach each other; the sentence is tested in tests/engine";
 }
 
 }  // namespace
