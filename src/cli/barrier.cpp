@@ -13,8 +13,8 @@ namespace sluice::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kSpins = 20'000;
-constexpr int kYields = 2'000;
+constexpr int most_spins = 20'000;
+constexpr int most_yields = 2'000;
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
 
@@ -44,8 +44,8 @@ Met SharedBarrier::wait(int ranks, WaitFor form, std::chrono::milliseconds longe
     return Met::all;
   }
   const auto passed = [&] { return generation.load(std::memory_order_acquire) != mine; };
-  for (int i = 0; form == WaitFor::spin && i < kSpins && !passed(); ++i) pause_briefly();
-  for (int i = 0; form != WaitFor::sleep && i < kYields && !passed(); ++i) sched_yield();
+  for (int i = 0; form == WaitFor::spin && i < most_spins && !passed(); ++i) pause_briefly();
+  for (int i = 0; form != WaitFor::sleep && i < most_yields && !passed(); ++i) sched_yield();
   const auto give_up = Clock::now() + longest;
   while (!passed()) {
     if (abandoned.load(std::memory_order_acquire) != 0) return Met::abandoned;

@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 enum class Status { pass, fail, skip };
-constexpr const char* kStatusNames[] = {"pass", "fail", "skip"};
+constexpr const char* status_names[] = {"pass", "fail", "skip"};
 
 struct Verdict {
   Status status = Status::pass;
@@ -82,7 +82,7 @@ Json check_record(const Promise& promise, const Verdict& verdict, const Launcher
   record["engine"] = engine;
   record["launch"] = name_of(launcher.launch());
   record["ranks"] = launcher.ranks();
-  record["status"] = kStatusNames[static_cast<int>(verdict.status)];
+  record["status"] = status_names[static_cast<int>(verdict.status)];
   record["reason"] = verdict.reason.empty() ? Json(nullptr) : Json(verdict.reason);
   record["ms"] = verdict.ms;
   return record;
@@ -99,7 +99,7 @@ void require_usable(const std::string& asked) {
 }
 
 void print_verdict(const Promise& promise, const Verdict& verdict) {
-  fmt::print("{:<4} {}  {}{}{}\n", promise.id, kStatusNames[static_cast<int>(verdict.status)], promise.name,
+  fmt::print("{:<4} {}  {}{}{}\n", promise.id, status_names[static_cast<int>(verdict.status)], promise.name,
              verdict.reason.empty() ? "" : ": ", verdict.reason);
   std::fflush(stdout);
 }

@@ -28,26 +28,26 @@ void need_peers(const CheckContext& context) {
 void late_peer(CheckContext& context) {
   need_peers(context);
   const BenchCase bench = check_case(context, {});
-  constexpr int kDeadline = 400;
+  constexpr int short_deadline_ms = 400;
   CommunicatorOptions options = check_options(context, bench);
   options.deadline_ms = 10'000;
   Communicator comm(context.ranks.group, options);
   const int late = context.size() - 1;
   if (context.rank() == late) std::this_thread::sleep_for(milliseconds(100));
   exchange_and_check(context, comm, bench);
-  comm.set_deadline_ms(kDeadline);
+  comm.set_deadline_ms(short_deadline_ms);
   context.ranks.group.barrier();
   const Exchange exchange(bench, context.rank());
   if (context.rank() == late) {
-    std::this_thread::sleep_for(milliseconds(kDeadline + 1000));
+    std::this_thread::sleep_for(milliseconds(short_deadline_ms + 1000));
     error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
     return;
   }
   const auto begin = Clock::now();
   const std::string message = error_of("PeerError", [&] { send(comm, exchange.dispatch_args()); });
   const double took = milliseconds_since(begin);
-  require(took < kDeadline + 1000,
-          fmt::format("the error came after {:.0f} ms with a deadline of {} ms", took, kDeadline));
+  require(took < short_deadline_ms + 1000,
+          fmt::format("the error came after {:.0f} ms with a deadline of {} ms", took, short_deadline_ms));
   require(message.find(fmt::format("{}", late)) != std::string::npos,
           "the error does not name the late rank: " + message);
 }

@@ -13,10 +13,10 @@
 namespace sluice::cli {
 namespace {
 
-constexpr Layout kLayouts[] = {Layout::packed, Layout::grouped, Layout::padded};
+constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
 
 void each_token_arrives_once(CheckContext& context) {
-  for (const Layout layout : kLayouts) exchange_shape(context, {.layout = layout});
+  for (const Layout layout : layouts) exchange_shape(context, {.layout = layout});
 }
 
 void same_bytes_every_time(CheckContext& context) {
@@ -38,7 +38,7 @@ void same_bytes_every_time(CheckContext& context) {
 }
 
 void combine_adds_in_one_order(CheckContext& context) {
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : layouts) {
     for (const DataType type : {DataType::bf16, DataType::fp16, DataType::fp32}) {
       exchange_shape(context, {.topk = 6, .dtype = type, .layout = layout});
     }
@@ -90,8 +90,8 @@ void nan_stays_in_its_row(CheckContext& context) {
   Communicator comm(context.ranks.group, check_options(context, bench));
   const std::int64_t hidden = bench.flags.shape.hidden;
   std::vector<float> rows(static_cast<std::size_t>(16 * hidden), 1.0F);
-  constexpr std::int64_t kBad = 5;
-  rows[kBad * hidden + 3] = std::numeric_limits<float>::quiet_NaN();
+  constexpr std::int64_t bad_row = 5;
+  rows[bad_row * hidden + 3] = std::numeric_limits<float>::quiet_NaN();
   const Exchange exchange(bench, context.rank());
   DispatchArgs out = exchange.dispatch_args();
   out.rows = ConstTensorView(rows.data(), DataType::fp32, 16, hidden);
@@ -103,7 +103,7 @@ void nan_stays_in_its_row(CheckContext& context) {
   home.ready.wait();
   const TensorView sums = on_host(comm, home.rows);
   for (std::int64_t i = 0; i < sums.elements(); ++i) {
-    const bool expected = i == kBad * hidden + 3;
+    const bool expected = i == bad_row * hidden + 3;
     require(std::isnan(sums.as<float>()[i]) == expected,
             fmt::format("token {}, element {}: {}", i / hidden, i % hidden,
                         expected ? "the NaN got lost" : "a NaN of another element came"));

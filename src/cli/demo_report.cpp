@@ -9,9 +9,9 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::array<const char*, 4> kStages{"gate", "dispatch", "experts", "combine"};
-constexpr int kBarWidth = 40;
-constexpr std::size_t kExpertLines = 16;
+constexpr std::array<const char*, 4> stages{"gate", "dispatch", "experts", "combine"};
+constexpr int bar_width = 40;
+constexpr std::size_t expert_lines = 16;
 
 std::int64_t largest(const std::vector<std::int64_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
@@ -21,7 +21,7 @@ std::int64_t largest(const std::vector<std::int64_t>& values) {
 std::string bar(double value, double most) {
   constexpr const char* eighths[] = {"",       "\u258f", "\u258e", "\u258d",
                                      "\u258c", "\u258b", "\u258a", "\u2589"};
-  const int units = most > 0 ? static_cast<int>(std::lround(value / most * kBarWidth * 8)) : 0;
+  const int units = most > 0 ? static_cast<int>(std::lround(value / most * bar_width * 8)) : 0;
   std::string text;
   for (int i = 0; i < units / 8; ++i) text += "\u2588";
   return text + eighths[units % 8];
@@ -62,7 +62,7 @@ void print_expert_loads(const std::vector<std::int64_t>& loads) {
       "bits:\n\n",
       busiest - loads.begin(), *busiest, skew.max_over_mean, skew.entropy_bits,
       std::log2(static_cast<double>(loads.size())));
-  const std::size_t step = (loads.size() + kExpertLines - 1) / kExpertLines;
+  const std::size_t step = (loads.size() + expert_lines - 1) / expert_lines;
   std::vector<double> means;
   for (std::size_t e = 0; e < loads.size(); e += step) {
     const std::size_t end = std::min(loads.size(), e + step);
@@ -91,7 +91,7 @@ Json demo_record(const DemoReport& report) {
   record["hidden"] = report.shape.hidden;
   record["rows"] = report.rows;
   record["rows_per_expert"] = report.rows_per_expert;
-  for (std::size_t i = 0; i < kStages.size(); ++i) record["stage_us"][kStages[i]] = report.stage_us[i];
+  for (std::size_t i = 0; i < stages.size(); ++i) record["stage_us"][stages[i]] = report.stage_us[i];
   record["max_error"] =
       std::isfinite(report.comparison.max_error) ? Json(report.comparison.max_error) : Json(nullptr);
   record["tolerance"] = report.comparison.tolerance;
@@ -111,8 +111,8 @@ void print_demo(const DemoReport& report) {
   print_expert_loads(report.rows_per_expert);
   fmt::print("\nTime of each stage, slowest rank:\n\n");
   const double most = *std::max_element(report.stage_us.begin(), report.stage_us.end());
-  for (std::size_t i = 0; i < kStages.size(); ++i) {
-    fmt::print("  {:>9} {:>8.2f} ms  {}\n", kStages[i], report.stage_us[i] / 1000,
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    fmt::print("  {:>9} {:>8.2f} ms  {}\n", stages[i], report.stage_us[i] / 1000,
                bar(report.stage_us[i], most));
   }
   fmt::print("\nLargest error against the dense layer in FP64: {:.3g}, tolerance {:.3g}.\n",

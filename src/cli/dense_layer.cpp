@@ -11,9 +11,9 @@
 namespace sluice::cli {
 namespace {
 
-constexpr double kUnit = 0x1p-8;  // of bf16, as promise V3 counts
-constexpr double kInfinite = 0x1.FFp127;  // from here on rounding to bf16 gives infinity
-constexpr std::int64_t kBlock = 1024;
+constexpr double bf16_unit = 0x1p-8;  // as promise V3 counts
+constexpr double bf16_infinite = 0x1.FFp127;  // from here on rounding to bf16 gives infinity
+constexpr std::int64_t block_size = 1024;
 
 struct Batch {
   const LayerShape& shape;
@@ -59,7 +59,7 @@ void add_expert(const Batch& batch, int id, std::int64_t first, const ByExpert& 
       sums.exact[at + h] += w * y[h];
       sums.partial[at + h] += w * y[h];
       sums.absolute[at + h] += std::fabs(w * y[h]);
-      sums.rows_error[at + h] += std::fabs(w) * (kUnit * std::fabs(y[h]) + error[h]);
+      sums.rows_error[at + h] += std::fabs(w) * (bf16_unit * std::fabs(y[h]) + error[h]);
     }
   }
 }
@@ -108,9 +108,9 @@ Comparison compare_block(const Batch& batch, std::int64_t first, std::int64_t co
   for (std::size_t i = 0; i < sums.exact.size(); ++i) {
     const double got =
         static_cast<double>(from_bf16(batch.outputs[static_cast<std::size_t>(first) * hidden + i]));
-    const double tolerance = kUnit * std::fabs(sums.exact[i]) + (n + 2) * 0x1p-24 * sums.absolute[i] +
-                             kUnit * sums.partials[i] + 0x1p-134 + sums.rows_error[i];
-    if (!std::isfinite(got) && sums.absolute[i] + tolerance >= kInfinite) {
+    const double tolerance = bf16_unit * std::fabs(sums.exact[i]) + (n + 2) * 0x1p-24 * sums.absolute[i] +
+                             bf16_unit * sums.partials[i] + 0x1p-134 + sums.rows_error[i];
+    if (!std::isfinite(got) && sums.absolute[i] + tolerance >= bf16_infinite) {
       ++result.overflowed;
       continue;
     }
@@ -138,16 +138,16 @@ Comparison compare_with_dense(const LayerShape& shape, const std::vector<int>& f
       std::unique_lock lock(mutex);
       const std::int64_t first = next;
       if (first >= count) return;
-      next += kBlock;
+      next += block_size;
       lock.unlock();
-      const Comparison part = compare_block(batch, first, std::min(kBlock, count - first));
+      const Comparison part = compare_block(batch, first, std::min(block_size, count - first));
       lock.lock();
       merge(result, part);
     }
   };
   std::vector<std::jthread> helpers;
   const auto cores =
-      std::min<std::int64_t>(std::thread::hardware_concurrency(), (count + kBlock - 1) / kBlock);
+      std::min<std::int64_t>(std::thread::hardware_concurrency(), (count + block_size - 1) / block_size);
   for (std::int64_t i = 1; i < cores; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();

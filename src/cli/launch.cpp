@@ -45,15 +45,15 @@ std::vector<std::string> run_threads(const RankFunction& function, int ranks, Sh
 
 // Pieces of every rank's result go to all; only rank 0 keeps them.
 std::vector<std::string> gather_results(const Group& group, const std::string& mine) {
-  constexpr std::size_t kPiece = std::size_t{8} << 20;
+  constexpr std::size_t piece_bytes = std::size_t{8} << 20;
   std::vector<std::string> results(static_cast<std::size_t>(group.size()));
-  for (std::size_t done = 0;; done += kPiece) {
+  for (std::size_t done = 0;; done += piece_bytes) {
     const std::size_t begin = std::min(done, mine.size());
-    const std::size_t bytes = std::min(kPiece, mine.size() - begin);
+    const std::size_t bytes = std::min(piece_bytes, mine.size() - begin);
     const auto pieces = group.all_gather(std::as_bytes(std::span(mine.data() + begin, bytes)));
     bool more = false;
     for (std::size_t r = 0; r < pieces.size(); ++r) {
-      more = more || pieces[r].size() == kPiece;
+      more = more || pieces[r].size() == piece_bytes;
       if (group.rank() == 0)
         results[r].append(reinterpret_cast<const char*>(pieces[r].data()), pieces[r].size());
     }

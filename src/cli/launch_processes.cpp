@@ -23,15 +23,15 @@ using Clock = std::chrono::steady_clock;
 
 // How long ranks may take to end by themselves after a signal, or after one has failed. The library notices
 // a failed peer at once, so this is for ranks that hang.
-constexpr std::chrono::milliseconds kGrace(4000);
+constexpr std::chrono::milliseconds usual_grace(4000);
 // One has found a peer missing: it has waited for that already.
-constexpr std::chrono::milliseconds kGraceOfMissing(1000);
+constexpr std::chrono::milliseconds grace_of_missing(1000);
 // One has died without a word: nothing that another could say is nearer to the cause.
-constexpr std::chrono::milliseconds kGraceOfDeath(200);
+constexpr std::chrono::milliseconds grace_of_death(200);
 
 std::chrono::milliseconds grace_after(const Failure& failure) {
-  if (failure.kind == "Killed") return kGraceOfDeath;
-  return failure.kind == "PeerError" ? kGraceOfMissing : kGrace;
+  if (failure.kind == "Killed") return grace_of_death;
+  return failure.kind == "PeerError" ? grace_of_missing : usual_grace;
 }
 
 class Pipe {
@@ -138,7 +138,7 @@ class Collector {
       if (const int number = tap_.next()) {
         signal_ = number;
         children_.signal(number);
-        end_within(kGrace);
+        end_within(usual_grace);
       }
       if (grace_end_ && Clock::now() > *grace_end_) {
         ended_by_us_ = true;

@@ -13,7 +13,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr int kReportRanks = 8;
+constexpr int report_ranks = 8;
 
 struct RoutingFlags {
   std::string like = "uniform";
@@ -36,7 +36,7 @@ Json describe(const RoutingFlags& flags, const Decisions& decisions) {
   const Skew experts = skew_of(rows_per_expert(decisions, flags.experts));
   record["expert_max_over_mean"] = experts.max_over_mean;
   record["entropy_bits"] = experts.entropy_bits;
-  const auto split = split_experts(flags.experts, kReportRanks);
+  const auto split = split_experts(flags.experts, report_ranks);
   record["rank8_rows_max_over_mean"] = skew_of(rows_per_rank(decisions, split)).max_over_mean;
   return record;
 }
@@ -65,7 +65,7 @@ int run_routing(RoutingFlags flags) {
                flags.experts, flags.like);
     fmt::print(
         "busiest expert {:.2f} x the mean, entropy {:.3f} bits, fullest of {} ranks {:.2f} x the mean\n",
-        record["expert_max_over_mean"].get<double>(), record["entropy_bits"].get<double>(), kReportRanks,
+        record["expert_max_over_mean"].get<double>(), record["entropy_bits"].get<double>(), report_ranks,
         record["rank8_rows_max_over_mean"].get<double>());
   }
   return kDone;

@@ -124,8 +124,8 @@ void parse_token(const std::vector<std::string_view>& fields, Decisions& out, co
 }
 
 void append(std::string& text, const char* part, std::size_t bytes, const std::string& path) {
-  if (text.size() + bytes > kRoutingFileBytes)
-    throw FileError(fmt::format("{}: more than {} bytes of text", path, kRoutingFileBytes));
+  if (text.size() + bytes > most_file_bytes)
+    throw FileError(fmt::format("{}: more than {} bytes of text", path, most_file_bytes));
   text.append(part, bytes);
 }
 
@@ -193,7 +193,7 @@ Decisions parse_routing(std::string_view text, const std::string& name) {
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (line.size() > kRoutingLineBytes) place.fail(fmt::format("longer than {} bytes", kRoutingLineBytes));
+    if (line.size() > most_line_bytes) place.fail(fmt::format("longer than {} bytes", most_line_bytes));
     if (line.empty()) place.fail("empty");
     split(line, fields);
     if (columns == 0) {
@@ -237,9 +237,9 @@ void write_routing_file(const std::string& path, const Decisions& decisions) {
   // "wbT" writes plain text through the same calls.
   GzHandle file(gzopen(path.c_str(), path.ends_with(".gz") ? "wb" : "wbT"));
   if (!file) throw FileError(fmt::format("{}: cannot be opened for writing: {}", path, std::strerror(errno)));
-  constexpr std::size_t kPart = std::size_t{1} << 24;
-  for (std::size_t done = 0; done < text.size(); done += kPart) {
-    const auto bytes = static_cast<unsigned>(std::min(kPart, text.size() - done));
+  constexpr std::size_t part_bytes = std::size_t{1} << 24;
+  for (std::size_t done = 0; done < text.size(); done += part_bytes) {
+    const auto bytes = static_cast<unsigned>(std::min(part_bytes, text.size() - done));
     if (gzwrite(file.get(), text.data() + done, bytes) != static_cast<int>(bytes)) {
       throw FileError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
     }

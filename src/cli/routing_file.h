@@ -22,8 +22,8 @@ class FileError : public std::runtime_error {
 };
 
 // What a file may hold at most: it comes from outside, and a small compressed file can unpack to a huge one.
-inline constexpr std::size_t kRoutingFileBytes = std::size_t{1} << 30;
-inline constexpr std::size_t kRoutingLineBytes = std::size_t{1} << 14;
+inline constexpr std::size_t most_file_bytes = std::size_t{1} << 30;
+inline constexpr std::size_t most_line_bytes = std::size_t{1} << 14;
 
 // Throws FileError.
 Decisions read_routing_file(const std::string& path);

@@ -14,7 +14,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::uint64_t kOne = std::uint64_t{1} << 32;
+constexpr std::uint64_t fixed_one = std::uint64_t{1} << 32;
 
 // Skew of a real model's layer, fitted to published figures (load of the busiest expert over the mean,
 // entropy of expert use, rows per rank with 8 ranks) of one recorded run each:
@@ -38,18 +38,18 @@ struct Fit {
   std::array<double, 8> eighths;
 };
 
-constexpr Fit kOlmoe{64, 8, 5.31, 0, 0.50, {1.178, 0.981, 0.945, 0.972, 0.796, 1.094, 0.938, 1.094}};
-constexpr Fit kQwen{60, 4, 1.49, 2, 0.16, {1.173, 0.939, 0.995, 1.073, 1.096, 1.074, 1.172, 0.512}};
-constexpr Fit kMixtral{8, 2, 0, 0, 0, {1.003, 0.948, 0.935, 0.536, 0.893, 0.873, 1.780, 1.031}};
+constexpr Fit olmoe_fit{64, 8, 5.31, 0, 0.50, {1.178, 0.981, 0.945, 0.972, 0.796, 1.094, 0.938, 1.094}};
+constexpr Fit qwen_fit{60, 4, 1.49, 2, 0.16, {1.173, 0.939, 0.995, 1.073, 1.096, 1.074, 1.172, 0.512}};
+constexpr Fit mixtral_fit{8, 2, 0, 0, 0, {1.003, 0.948, 0.935, 0.536, 0.893, 0.873, 1.780, 1.031}};
 
 const Fit* fit_of(RoutingModel::Kind kind) {
   switch (kind) {
     case RoutingModel::Kind::olmoe:
-      return &kOlmoe;
+      return &olmoe_fit;
     case RoutingModel::Kind::qwen:
-      return &kQwen;
+      return &qwen_fit;
     case RoutingModel::Kind::mixtral:
-      return &kMixtral;
+      return &mixtral_fit;
     default:
       return nullptr;
   }
@@ -112,7 +112,7 @@ class Sampler {
       if (end <= tooth) continue;
       ids[found++] = e;
       if (found == topk) return;
-      tooth += kOne;
+      tooth += fixed_one;
     }
   }
 
@@ -210,12 +210,12 @@ std::vector<std::uint64_t> inclusion(const std::vector<double>& popularity, int 
   }
   std::vector<std::uint64_t> units(n);
   for (std::size_t e = 0; e < n; ++e)
-    units[e] = std::min(kOne, static_cast<std::uint64_t>(p[e] * static_cast<double>(kOne)));
+    units[e] = std::min(fixed_one, static_cast<std::uint64_t>(p[e] * static_cast<double>(fixed_one)));
   // The sum must be exact, or a token would get too few experts.
-  const std::uint64_t due = static_cast<std::uint64_t>(topk) * kOne;
+  const std::uint64_t due = static_cast<std::uint64_t>(topk) * fixed_one;
   std::uint64_t sum = std::accumulate(units.begin(), units.end(), std::uint64_t{0});
   for (std::size_t e = 0; e < n && sum < due; ++e) {
-    const std::uint64_t more = std::min(kOne - units[e], due - sum);
+    const std::uint64_t more = std::min(fixed_one - units[e], due - sum);
     units[e] += more;
     sum += more;
   }

@@ -27,10 +27,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kGrace = std::chrono::seconds(3);  // between SIGTERM and SIGKILL, whoever wanted the end
-constexpr auto kDrain = std::chrono::milliseconds(500);  // for output of processes that a rank left behind
+constexpr auto grace = std::chrono::seconds(3);  // between SIGTERM and SIGKILL, whoever wanted the end
+constexpr auto drain_time = std::chrono::milliseconds(500);  // for output of processes that a rank left
 // A failure spreads to the peers within milliseconds: so long the first that is seen may be an echo.
-constexpr auto kSettle = std::chrono::milliseconds(50);
+constexpr auto settle_time = std::chrono::milliseconds(50);
 
 struct RunFlags {
   int ranks = 0;
@@ -39,7 +39,7 @@ struct RunFlags {
   std::vector<std::string> program;  // with its arguments
 };
 
-constexpr const char* kHelp =
+constexpr const char* help_text =
     "Start a program as N ranks on this machine\n"
     "Usage: sluice run -n N [--no-prefix] [--] PROGRAM [ARGS...]\n\n"
     "Options:\n"
@@ -168,7 +168,7 @@ class Job {
   bool draining() {
     if (!drain_end_) {
       for (auto& reader : readers_) reader.read_rest();
-      drain_end_ = Clock::now() + kDrain;
+      drain_end_ = Clock::now() + drain_time;
     }
     const bool open =
         std::any_of(readers_.begin(), readers_.end(), [](const LineReader& r) { return r.fd() >= 0; });
@@ -207,18 +207,18 @@ class Job {
     children_.signal(number);
     if (!asks_to_end(number)) return;
     asked_ = number;
-    kill_at_ = kill_at_ ? Clock::now() : Clock::now() + kGrace;
+    kill_at_ = kill_at_ ? Clock::now() : Clock::now() + grace;
   }
 
   void end_ranks() {
     children_.signal(SIGTERM);
-    if (!kill_at_) kill_at_ = Clock::now() + kGrace;
+    if (!kill_at_) kill_at_ = Clock::now() + grace;
   }
 
   void reap() {
     for (const Child* child : children_.reap()) {
       if (child->status == 0 || decided_) continue;
-      if (failed_ == nullptr) blame_at_ = Clock::now() + kSettle;
+      if (failed_ == nullptr) blame_at_ = Clock::now() + settle_time;
       // An exit code may be what a peer made of another's death; a signal is the rank's own.
       if (failed_ == nullptr || (WIFSIGNALED(child->status) && !WIFSIGNALED(failed_->status)))
         failed_ = child;
@@ -262,7 +262,7 @@ int run_main(const std::vector<std::string>& arguments) {
   try {
     const RunFlags flags = parse_run(arguments);
     if (flags.help) {
-      fmt::print("{}", kHelp);
+      fmt::print("{}", help_text);
       return kDone;
     }
     hold_standard_streams();

@@ -14,10 +14,10 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::size_t kFull = std::size_t{256} << 10;
+constexpr std::size_t full_bytes = std::size_t{256} << 10;
 // A longer one is cut, so that a program that never ends its line does not take all memory.
-constexpr std::size_t kLongestLine = std::size_t{64} << 20;
-constexpr std::size_t kLargestPipe = std::size_t{1} << 20;  // that a program without privileges can make
+constexpr std::size_t longest_line = std::size_t{64} << 20;
+constexpr std::size_t largest_pipe = std::size_t{1} << 20;  // that a program without privileges can make
 
 bool writable_now(int fd) {
   pollfd one{fd, POLLOUT, 0};
@@ -26,7 +26,7 @@ bool writable_now(int fd) {
 
 }  // namespace
 
-bool Outlet::full() const { return text_.size() - done_ >= kFull; }
+bool Outlet::full() const { return text_.size() - done_ >= full_bytes; }
 
 void Outlet::add(const std::string& text) {
   if (failure_ == 0) text_ += text;
@@ -46,7 +46,7 @@ void Outlet::flush() {
       done_ += static_cast<std::size_t>(n);
     }
   }
-  if (pending() && done_ < kFull) return;
+  if (pending() && done_ < full_bytes) return;
   text_.erase(0, done_);
   done_ = 0;
 }
@@ -89,7 +89,7 @@ bool LineReader::read_some() {
     if (end != all) {
       pass_line();
       ++at;
-    } else if (line_.size() > kLongestLine) {
+    } else if (line_.size() > longest_line) {
       pass_line();
     }
   }
@@ -97,7 +97,7 @@ bool LineReader::read_some() {
 }
 
 void LineReader::read_rest() {
-  for (std::size_t most = kLargestPipe / (1 << 14); most > 0 && fd_ >= 0 && read_some(); --most) {
+  for (std::size_t most = largest_pipe / (1 << 14); most > 0 && fd_ >= 0 && read_some(); --most) {
   }
 }
 

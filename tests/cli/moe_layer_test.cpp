@@ -12,38 +12,38 @@
 namespace sluice::cli {
 namespace {
 
-constexpr LayerShape kShape{.experts = 6, .topk = 3, .hidden = 32, .inner = 16, .seed = 5};
+constexpr LayerShape shape{.experts = 6, .topk = 3, .hidden = 32, .inner = 16, .seed = 5};
 
 // The layer in one place with a rounding to bf16 per expert, per rank and per token.
 std::vector<std::uint16_t> layer(const std::vector<int>& first, const std::vector<std::uint16_t>& x,
                                  const Decisions& d) {
   std::vector<std::uint16_t> out(x.size());
   const auto owner = owners(first);
-  std::vector<std::uint16_t> y(kShape.hidden);
+  std::vector<std::uint16_t> y(shape.hidden);
   for (std::int64_t t = 0; t < d.tokens(); ++t) {
-    std::vector<float> sum(kShape.hidden, 0.0F);
+    std::vector<float> sum(shape.hidden, 0.0F);
     for (int r = 0; r + 1 < static_cast<int>(first.size()); ++r) {
-      std::vector<float> partial(kShape.hidden, 0.0F);
+      std::vector<float> partial(shape.hidden, 0.0F);
       for (int e = first[r]; e < first[r + 1]; ++e) {
         for (int j = 0; j < d.topk; ++j) {
           if (d.ids[t * d.topk + j] != e) continue;
-          Expert(kShape, e).forward(x.data() + t * kShape.hidden, y.data());
-          for (int h = 0; h < kShape.hidden; ++h) partial[h] += d.weights[t * d.topk + j] * from_bf16(y[h]);
+          Expert(shape, e).forward(x.data() + t * shape.hidden, y.data());
+          for (int h = 0; h < shape.hidden; ++h) partial[h] += d.weights[t * d.topk + j] * from_bf16(y[h]);
         }
       }
-      for (int h = 0; h < kShape.hidden; ++h) sum[h] += from_bf16(to_bf16(partial[h]));
+      for (int h = 0; h < shape.hidden; ++h) sum[h] += from_bf16(to_bf16(partial[h]));
     }
-    for (int h = 0; h < kShape.hidden; ++h) out[t * kShape.hidden + h] = to_bf16(sum[h]);
+    for (int h = 0; h < shape.hidden; ++h) out[t * shape.hidden + h] = to_bf16(sum[h]);
   }
   return out;
 }
 
 struct Fixture {
-  std::vector<int> first = split_experts(kShape.experts, 4);
-  std::vector<std::uint16_t> x = make_tokens(kShape, 0, 50);
-  Decisions d = Router(kShape).route(x);
+  std::vector<int> first = split_experts(shape.experts, 4);
+  std::vector<std::uint16_t> x = make_tokens(shape, 0, 50);
+  Decisions d = Router(shape).route(x);
   std::vector<std::uint16_t> out = layer(first, x, d);
-  Comparison compare() const { return compare_with_dense(kShape, first, x, d, out); }
+  Comparison compare() const { return compare_with_dense(shape, first, x, d, out); }
 };
 
 TEST(moe_layer, right_outputs_are_within_the_tolerance) {
@@ -59,13 +59,13 @@ TEST(moe_layer, infinities_are_right_only_where_the_sum_leaves_the_range) {
   Fixture large;
   large.d.weights[7 * large.d.topk] = 3e38F;  // of token 7 alone
   large.out = layer(large.first, large.x, large.d);
-  const auto of_seven = large.out.begin() + 7 * kShape.hidden;
-  const auto infinite = std::count_if(of_seven, of_seven + kShape.hidden,
+  const auto of_seven = large.out.begin() + 7 * shape.hidden;
+  const auto infinite = std::count_if(of_seven, of_seven + shape.hidden,
                                       [](std::uint16_t bits) { return !std::isfinite(from_bf16(bits)); });
   ASSERT_GT(infinite, 0);
   EXPECT_TRUE(large.compare().ok);
   EXPECT_EQ(large.compare().overflowed, infinite);
-  large.out[8 * kShape.hidden] = 0x7F80;
+  large.out[8 * shape.hidden] = 0x7F80;
   EXPECT_FALSE(large.compare().ok);
   EXPECT_EQ(large.compare().wrong, 1);
 }
@@ -73,8 +73,8 @@ TEST(moe_layer, infinities_are_right_only_where_the_sum_leaves_the_range) {
 TEST(moe_layer, a_swapped_token_a_lost_expert_and_a_nan_are_wrong) {
   const Fixture good;
   Fixture swapped = good;
-  std::swap_ranges(swapped.out.begin(), swapped.out.begin() + kShape.hidden,
-                   swapped.out.begin() + kShape.hidden);
+  std::swap_ranges(swapped.out.begin(), swapped.out.begin() + shape.hidden,
+                   swapped.out.begin() + shape.hidden);
   EXPECT_FALSE(swapped.compare().ok);
   Fixture lost = good;
   lost.d.weights[lost.d.topk * 7 + 1] = 0;
@@ -94,23 +94,23 @@ TEST(moe_layer, a_swapped_token_a_lost_expert_and_a_nan_are_wrong) {
 }
 
 TEST(moe_layer, an_expert_is_swiglu) {
-  const Expert expert(kShape, 2);
-  const auto x = make_tokens(kShape, 9, 1);
-  std::vector<std::uint16_t> fast(kShape.hidden);
-  std::vector<double> exact(kShape.hidden);
-  std::vector<double> error(kShape.hidden);
+  const Expert expert(shape, 2);
+  const auto x = make_tokens(shape, 9, 1);
+  std::vector<std::uint16_t> fast(shape.hidden);
+  std::vector<double> exact(shape.hidden);
+  std::vector<double> error(shape.hidden);
   expert.forward(x.data(), fast.data());
   expert.exact(x.data(), exact.data(), error.data());
-  for (int h = 0; h < kShape.hidden; ++h) {
+  for (int h = 0; h < shape.hidden; ++h) {
     EXPECT_LT(error[h], 1e-3);
     EXPECT_LE(std::fabs(from_bf16(fast[h]) - exact[h]), error[h] + 0x1p-8 * std::fabs(exact[h]));
   }
 }
 
 TEST(moe_layer, tokens_do_not_depend_on_how_they_are_shared_out) {
-  const auto all = make_tokens(kShape, 0, 10);
-  const auto part = make_tokens(kShape, 4, 3);
-  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 4 * kShape.hidden));
+  const auto all = make_tokens(shape, 0, 10);
+  const auto part = make_tokens(shape, 4, 3);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 4 * shape.hidden));
 }
 
 TEST(numbers, conversions_round_to_nearest_even) {

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr const char* kHeader = "token,expert0,expert1,weight0,weight1\n";
+constexpr const char* header = "token,expert0,expert1,weight0,weight1\n";
 
 std::string error_of(const std::string& text) {
   try {
@@ -25,7 +25,7 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(routing_file, reads_lines_with_and_without_header) {
-  for (const std::string head : {"", kHeader}) {
+  for (const std::string head : {"", header}) {
     const Decisions d = parse_routing(head + "0,3,1,0.75,0.25\n1,0,2,1e-3,0\n", "f");
     EXPECT_EQ(d.topk, 2);
     EXPECT_THAT(d.ids, ElementsAre(3, 1, 0, 2));
@@ -58,7 +58,7 @@ TEST(routing_file, a_weight_too_small_for_its_type_is_0) {
 }
 
 TEST(routing_file, names_the_line_of_every_error) {
-  const std::string head = kHeader;
+  const std::string head = header;
   EXPECT_THAT(error_of(head + "0,1,2,0.5,0.5\n1,1,x,0.5,0.5\n"), HasSubstr("f.csv, line 3: expert \"x\""));
   EXPECT_THAT(error_of(head + "0,1,2,0.5\n"), HasSubstr("line 2: 4 columns"));
   EXPECT_THAT(error_of(head + "1,1,2,0.5,0.5\n"), HasSubstr("token 1 where 0 is due"));
@@ -73,7 +73,7 @@ TEST(routing_file, names_the_line_of_every_error) {
   EXPECT_THAT(error_of("0,1\n"), HasSubstr("columns"));
   EXPECT_THAT(error_of(""), HasSubstr("no token"));
   EXPECT_THAT(error_of(head), HasSubstr("no token"));
-  EXPECT_THAT(error_of(std::string(kRoutingLineBytes + 1, '0') + "\n"), HasSubstr("longer than"));
+  EXPECT_THAT(error_of(std::string(most_line_bytes + 1, '0') + "\n"), HasSubstr("longer than"));
   EXPECT_THAT(error_of("0,99999999999999999999,1\n"), HasSubstr("not a whole number"));
 }
 

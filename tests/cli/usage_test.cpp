@@ -11,12 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kCommands[] = {"demo", "bench", "check", "info", "run", "routing"};
+constexpr const char* commands[] = {"demo", "bench", "check", "info", "run", "routing"};
 
 TEST(usage, help_everywhere) {
   const Ran all = run_program({"--help"});
   EXPECT_EQ(all.code, 0);
-  for (const char* command : kCommands) {
+  for (const char* command : commands) {
     EXPECT_THAT(all.out, HasSubstr(command));
     const Ran ran = run_program({command, "--help"});
     EXPECT_EQ(ran.code, 0) << command;
