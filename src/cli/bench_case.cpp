@@ -26,11 +26,10 @@ std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
     return decisions;
   }
   if (shape.routing.find_first_of("./") == std::string::npos && access(shape.routing.c_str(), F_OK) != 0) {
-    const std::string near =
-        nearest(shape.routing, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
-    throw UsageError(fmt::format(
-        "--routing {} is neither uniform, zipf:S, lognormal:S nor a file (write ./{} if it is one){}",
-        shape.routing, shape.routing, near.empty() ? "" : "; did you mean --routing " + near + "?"));
+    const std::string near = nearest(shape.routing, routing_model_names("1"));
+    throw UsageError(fmt::format("--routing {} is none of {}, nor a file (write ./{} if it is one){}",
+                                 shape.routing, fmt::join(routing_model_names(), ", "), shape.routing,
+                                 near.empty() ? "" : "; did you mean --routing " + near + "?"));
   }
   const Decisions all = read_routing_file(shape.routing);
   const RecordedShape recorded = shape_of_recorded(all, shape.routing, shape.experts, shape.topk);

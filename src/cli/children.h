@@ -36,7 +36,6 @@ class Children {
   void signal(int number);
 
   int running() const;
-  const std::vector<Child>& all() const { return children_; }
 
  private:
   std::vector<Child> children_;

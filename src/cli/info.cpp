@@ -22,14 +22,16 @@ struct InfoFlags {
   std::string given;  // the first flag of a shape
 };
 
+Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
 Json engines_record() {
   Json list = Json::array();
   for (const EngineInfo& engine : engines()) {
     list.push_back({{"name", engine.name},
                     {"usable", engine.usable},
-                    {"reason", engine.reason.empty() ? Json(nullptr) : Json(engine.reason)},
-                    {"await_form", engine.await_form.empty() ? Json(nullptr) : Json(engine.await_form)},
-                    {"detail", engine.detail.empty() ? Json(nullptr) : Json(engine.detail)}});
+                    {"reason", or_null(engine.reason)},
+                    {"await_form", or_null(engine.await_form)},
+                    {"detail", or_null(engine.detail)}});
   }
   return list;
 }
@@ -63,8 +65,6 @@ Json limits_record() {
           {"elements", limits::elements},
           {"arena_bytes", limits::arena_bytes}};
 }
-
-Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 Json gpus_record(const Gpus& here) {
   Json list = Json::array();

@@ -31,8 +31,7 @@ std::vector<std::string> run_threads(const RankFunction& function, int ranks, Sh
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
-        RankContext context{std::move(groups[r]), r,      ranks, Launch::threads, shared.data(),
-                            shared.bytes(),       nullptr};
+        RankContext context{std::move(groups[r]), r, ranks, Launch::threads, shared.data(), nullptr};
         results[r] = function(context);
       } catch (...) {
         failures[r] = current_failure(r);
@@ -104,8 +103,7 @@ Launcher::Launcher(Launch launch, int ranks, int fallback)
 std::vector<std::string> Launcher::run(const RankFunction& function, std::size_t shared_bytes) {
   if (launch_ == Launch::env) {
     const SharedBlock shared(shared_bytes, env_group_);
-    RankContext context{env_group_,    env_group_.rank(), ranks_, launch_,
-                        shared.data(), shared.bytes(),    nullptr};
+    RankContext context{env_group_, env_group_.rank(), ranks_, launch_, shared.data(), nullptr};
     return gather_results(env_group_, function(context));
   }
   SharedBlock shared(shared_bytes);

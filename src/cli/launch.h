@@ -43,7 +43,6 @@ struct RankContext {
   int size = 1;
   Launch launch = Launch::threads;
   std::byte* shared = nullptr;  // memory common to all ranks, zeroed, page-aligned
-  std::size_t shared_bytes = 0;
   // Launch::processes: hands `result` in and ends this process at once, with nothing destroyed.
   std::function<void(const std::string& result)> leave;
 };

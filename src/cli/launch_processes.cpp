@@ -80,8 +80,7 @@ int rank_main(const RankFunction& function, int rank, int ranks, int port, Share
     set_rank_environment(rank, ranks, port);
     std::string result;
     {
-      RankContext context{
-          Group::from_environment(), rank, ranks, Launch::processes, shared.data(), shared.bytes(), nullptr};
+      RankContext context{Group::from_environment(), rank, ranks, Launch::processes, shared.data(), nullptr};
       context.leave = [out](const std::string& last) {
         send_message(out, 'R', last);
         _exit(0);

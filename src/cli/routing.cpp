@@ -44,11 +44,10 @@ Json describe(const RoutingFlags& flags, const Decisions& decisions) {
 int run_routing(RoutingFlags flags) {
   RoutingModel model;
   if (!parse_routing_model(flags.like, model)) {
-    const std::string near =
-        nearest(flags.like, {"uniform", "zipf:1", "lognormal:1", "deepseek", "olmoe", "qwen", "mixtral"});
-    throw UsageError(
-        fmt::format("--like {} is not uniform, zipf:S, lognormal:S, deepseek, olmoe, qwen or mixtral{}",
-                    flags.like, near.empty() ? "" : "; did you mean --like " + near + "?"));
+    const std::string near = nearest(flags.like, routing_model_names("1"));
+    throw UsageError(fmt::format("--like {} is none of {}{}", flags.like,
+                                 fmt::join(routing_model_names(), ", "),
+                                 near.empty() ? "" : "; did you mean --like " + near + "?"));
   }
   if (flags.json && flags.output == "-")
     throw UsageError("-o - and --json both want standard output; give -o a file name");
@@ -78,8 +77,8 @@ Command add_routing(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("routing", "Write seeded synthetic router decisions of a stated skew");
   app->add_option("--like", flags->like,
-                  "uniform|zipf:S|lognormal:S|deepseek|olmoe|qwen|mixtral; the last three fitted to "
-                  "published figures of skew")
+                  fmt::format("{}; the last three fitted to published figures of skew",
+                              fmt::join(routing_model_names(), "|")))
       ->capture_default_str();
   app->add_option("--tokens", flags->tokens, "Tokens")
       ->check(CLI::Range(std::int64_t{1}, limits::max_tokens))

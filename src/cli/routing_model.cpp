@@ -1,5 +1,7 @@
 #include "cli/routing_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -142,6 +144,19 @@ void generate_by_gate(Decisions& out, int experts, Random& random) {
   }
 }
 
+struct ModelName {
+  const char* name;
+  RoutingModel::Kind kind;
+  bool skewed = false;  // written with ":S" behind it
+};
+constexpr ModelName model_names[] = {{"uniform", RoutingModel::Kind::uniform},
+                                     {"zipf", RoutingModel::Kind::zipf, true},
+                                     {"lognormal", RoutingModel::Kind::lognormal, true},
+                                     {"deepseek", RoutingModel::Kind::deepseek},
+                                     {"olmoe", RoutingModel::Kind::olmoe},
+                                     {"qwen", RoutingModel::Kind::qwen},
+                                     {"mixtral", RoutingModel::Kind::mixtral}};
+
 bool parse_skew(std::string_view text, double& skew) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), skew);
   return error == std::errc() && end == text.data() + text.size() && skew >= 0 && skew <= 100;
@@ -149,24 +164,24 @@ bool parse_skew(std::string_view text, double& skew) {
 
 }  // namespace
 
+std::vector<std::string> routing_model_names(const std::string& skew) {
+  std::vector<std::string> names;
+  for (const ModelName& model : model_names) {
+    names.push_back(model.skewed ? fmt::format("{}:{}", model.name, skew) : model.name);
+  }
+  return names;
+}
+
 bool parse_routing_model(const std::string& text, RoutingModel& model) {
-  using Kind = RoutingModel::Kind;
-  constexpr std::pair<const char*, Kind> names[] = {{"uniform", Kind::uniform},
-                                                    {"deepseek", Kind::deepseek},
-                                                    {"olmoe", Kind::olmoe},
-                                                    {"qwen", Kind::qwen},
-                                                    {"mixtral", Kind::mixtral}};
-  for (const auto& [name, kind] : names) {
-    if (text == name) {
+  for (const auto& [name, kind, skewed] : model_names) {
+    if (!skewed && text == name) {
       model = {kind, 0};
       return true;
     }
-  }
-  for (const auto& [prefix, kind] :
-       {std::pair{"zipf:", Kind::zipf}, std::pair{"lognormal:", Kind::lognormal}}) {
-    if (!text.starts_with(prefix)) continue;
+    const std::string prefix = std::string(name) + ":";
+    if (!skewed || !text.starts_with(prefix)) continue;
     model.kind = kind;
-    return parse_skew(std::string_view(text).substr(std::string_view(prefix).size()), model.skew);
+    return parse_skew(std::string_view(text).substr(prefix.size()), model.skew);
   }
   return false;
 }

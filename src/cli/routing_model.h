@@ -15,7 +15,11 @@ struct RoutingModel {
   double skew = 0;  // S of zipf:S and lognormal:S
 };
 
-// "uniform", "zipf:S", "lognormal:S", "deepseek", "olmoe", "qwen", "mixtral". False for anything else.
+// The names of all, with `skew` in place of S: "uniform", "zipf:S", "lognormal:S", "deepseek", "olmoe",
+// "qwen", "mixtral".
+std::vector<std::string> routing_model_names(const std::string& skew = "S");
+
+// One of these names, S a number from 0 to 100. False for anything else.
 bool parse_routing_model(const std::string& text, RoutingModel& model);
 
 // E and K of the real model; 256 and 8 where there is none.
