@@ -31,7 +31,7 @@ struct CombineArgs {
   bool single_rounding = false;
   TensorView waited{};        // optional [R] int64; nanoseconds waited for each rank are added to it
 
-  int channel = 0;
+  int channel = 0;                    // these four as in DispatchArgs
   int num_sms = 0;
   Method method = Method::automatic;
   RunOn run_on = RunOn::own_lane;

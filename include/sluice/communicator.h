@@ -39,8 +39,10 @@ struct RoutingCounts {
 
 // A move-only handle. Destroying it waits until this rank's operations have ended, at most the deadline
 // and at most three seconds, and is not collective: the last peer to leave needs nobody. Results, routes
-// and events may outlive it. Thread safety: calls on different channels may run at the same time; two host threads
-// inside calls on one channel at once: the second gets ArgumentError.
+// and events may outlive it. Thread safety: dispatches and combines on different channels may run at the same time;
+// two host threads inside calls on one channel at once: the second gets ArgumentError. Every other member function may
+// be called by any thread at any time, but not while the communicator is made, moved or destroyed. After it was moved
+// from, every member function throws ArgumentError.
 class SLUICE_API Communicator {
  public:
   // Makes windows and maps those of the peers. Collective. Throws ArgumentError for illegal options
@@ -56,40 +58,50 @@ class SLUICE_API Communicator {
   // ranks are known. Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the
   // arena has no room, PeerError when the channel has failed or, with exact, when a peer refused,
   // differs, is late or gone. Bad ids of an earlier bounded call on this channel that nobody waited for
-  // show here as ArgumentError; this call is then refused like an illegal one.
+  // show here as ArgumentError; this call is then refused like an illegal one. With Counts::bounded it may be
+  // captured into a graph, by a `stream` that is being captured (docs/semantics.md, Graphs); what cannot be captured
+  // throws ArgumentError.
   DispatchResult dispatch(const DispatchArgs& args, Stream stream = {});
 
-  // Brings rows home and sums them. Collective, only queues the work. Errors as dispatch.
+  // Brings rows home and sums them. Collective, only queues the work. Errors and capture as dispatch.
   CombineResult combine(const CombineArgs& args, Stream stream = {});
 
   // Arena memory for combine inputs, [rows, row_bytes / size_of(dtype)] of `dtype`: from there combine
-  // reads without a copy. Not collective. Waits until the memory may be written. Throws CapacityError,
-  // ArgumentError for a row that is not a multiple of 16 bytes, PeerError for memory of a failed operation.
+  // reads without a copy. Not collective. Waits until the memory may be written. Throws CapacityError, PeerError for
+  // memory of a failed operation, ArgumentError for rows < 0, row_bytes that are not a multiple of 16 up to 65536, and
+  // in a forked copy. May be called during capture: it gives nothing to a stream. A captured combine keeps the block.
   TensorView allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype = DataType::bf16);
 
   // The block under `view` is not reused before the work now in `stream` has passed. The stream of
-  // the call that made the block is named already. No effect on the CPU engine.
+  // the call that made the block is named already. No effect on the CPU engine, nor for memory outside of the arena.
+  // May be called during capture, but the last view must not go while `stream` is being captured: the block would be
+  // lost to the arena.
   void used_on(const TensorView& view, Stream stream);
 
-  // What a dispatch with these decisions would send: local, no communication, synchronous. Uses
-  // expert_ids, rank_mask or route of `args`, and its `checks`: ids as dispatch checks them. Throws ArgumentError.
+  // What a dispatch with these decisions would send: local, no communication, synchronous. Uses expert_ids, rank_mask
+  // or route of `args`, its `layout` (with a route: the route's) and its `checks`: ids as dispatch checks them. Ids and
+  // mask must be there when it is called; for a route it waits until the dispatch that made it has ended. Throws
+  // ArgumentError. May be called during capture, but not with the route of a captured call: it would wait for as long
+  // as the graph lives.
   RoutingCounts count(const DispatchArgs& args) const;
 
   int rank() const;
   int size() const;
   int nodes() const;                // nodes of the group; more than one is not supported yet
-  int node_of(int rank) const;
+  int node_of(int rank) const;      // 0 <= rank < size(), else ArgumentError
   int local_rank() const;           // within its node
-  int first_expert(int rank) const; // 0 <= rank <= size(); experts of r are [first_expert(r), first_expert(r + 1))
+  // 0 <= rank <= size(), else ArgumentError; experts of r are [first_expert(r), first_expert(r + 1)).
+  int first_expert(int rank) const;
   int local_experts() const;
   const std::string& engine() const;
   int num_sms() const;              // CPU engine: workers
   WindowSize window_size() const;
 
-  // From now on, for waits that have begun too. 0 = without end. Not collective.
+  // From now on, for waits that have begun too. 0 = without end. Not collective. Throws ArgumentError when negative.
   void set_deadline_ms(int deadline_ms);
 
-  // What a communicator of this shape allocates. Local. Throws ArgumentError.
+  // What a communicator of this shape allocates. Local. Throws ArgumentError, and SystemError for an engine that is not
+  // usable here.
   static WindowSize size_of(const CommunicatorOptions& options, int ranks);
 
   // Used by the library itself.

@@ -29,8 +29,10 @@ struct DispatchArgs {
 
   Layout layout = Layout::packed;
   Counts counts = Counts::exact;
-  // Rows of the result (padded: per local expert). 0 = what can come at most from `max_tokens` tokens
-  // of every rank.
+  // Rows of the result (padded: per local expert). 0 stands for: with `route`, the route's (packed and grouped, when
+  // the host knows it: as many as came); else with `output`, as many as `output` holds; else, when counts are exact,
+  // the layout packed or grouped and on_overflow error, as many as the arena has room for, at most the upper bound;
+  // else the upper bound: what can come at most from `max_tokens` tokens of every rank.
   std::int64_t capacity = 0;
   std::int64_t alignment = 1;  // grouped: rows
   OnOverflow on_overflow = OnOverflow::error;
@@ -38,16 +40,16 @@ struct DispatchArgs {
   ScaleLayout scale_layout = ScaleLayout::row;
   bool zero_padding = false;   // also zero the rows (and scales) that no token filled
 
-  // Optional caller's memory for the rows, [capacity, H] or [local experts, capacity, H]; none = the
-  // arena. Every row at a multiple of 16 bytes. Costs one local copy.
+  // Optional caller's memory for the rows, [n, H] or [local experts, n, H], n >= capacity; none = the arena. Every
+  // row at a multiple of 16 bytes. Costs one local copy.
   TensorView output{};
   TensorView expert_load{};      // optional [local experts] int32; rows per expert are added to it
   TensorView waited{};           // optional [R] int64; nanoseconds waited for each rank are added to it
 
-  int channel = 0;
-  int num_sms = 0;             // CPU engine: workers. 0 = the communicator's
+  int channel = 0;             // 0 to channels - 1: calls of one channel run one after the other
+  int num_sms = 0;             // SMs at most; CPU engine: workers. 0 = the communicator's
   Method method = Method::automatic;
-  RunOn run_on = RunOn::own_lane;
+  RunOn run_on = RunOn::own_lane;  // or in the caller's stream; a captured call always is there
   Checks checks = Checks::by_default;
   // Events of Sluice's own calls, of any communicator of this process (a caller cannot make one): when they have
   // happened, the data (`after`) and the ids (`ids_after`) are there. None: they are there when the call is made,

@@ -29,7 +29,8 @@ class SLUICE_API Event {
   // wait_for and query throw ArgumentError.
   void wait() const;
 
-  // The same for at most `timeout_ms` milliseconds; false when it has not happened by then.
+  // The same for at most `timeout_ms` milliseconds; false when it has not happened by then. Throws ArgumentError
+  // when that is negative.
   bool wait_for(int timeout_ms) const;
 
   // Whether it has happened, without waiting; throws as wait() once it has, and failed.

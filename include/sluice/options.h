@@ -28,12 +28,14 @@ enum class OnOverflow : std::uint8_t {
   drop,   // rows at positions >= capacity (in the layout's order) are left out and counted
 };
 
-// Quantising bf16, fp16 or fp32 rows to e4m3 on the way, per group of 128 elements (the last may be
-// shorter). a = max(largest finite |x|, 1e-4).
+// Quantising bf16, fp16 or fp32 rows to e4m3 on the way, per token and group of 128 elements (the last may be
+// shorter), as DeepSeek-V3 does and the casts of DeepEP (use_fp8, with round_scale and use_ue8m0). a = max(largest
+// finite |x|, 1e-4).
 enum class Quantise : std::uint8_t {
   none,
-  e4m3,               // scale = a / 448 as FP32
-  // scale = 2^ceil(log2(a / 448)), one exponent byte (bias 127) each, row padded with zeros to a multiple of 4 bytes
+  e4m3,               // scale = a / 448 as FP32, q = e4m3(x * (448 / a))
+  // scale = 2^ceil(log2(a / 448)), one exponent byte (bias 127) each, row padded with zeros to a multiple of 4 bytes;
+  // q = e4m3(x / scale)
   e4m3_power_of_two,
 };
 

@@ -14,7 +14,8 @@ struct RouteState;
 
 // Made by dispatch, used by combine and by later dispatches of the same communicator. A
 // copyable handle; it holds arena memory (`bytes()`) until the last copy goes. All ranks use the same
-// route in the same call: a rank that uses another gets PeerError, and so do its peers.
+// route in the same call: a rank that uses another gets PeerError, and so do its peers. Thread-safe. tokens, topk and
+// bytes throw ArgumentError for an empty one.
 class SLUICE_API Route {
  public:
   Route() = default;
