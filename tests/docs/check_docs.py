@@ -8,7 +8,8 @@
     ```cpp build        compiles without warnings, and links where it has a main
     ```cpp run          the same, and ends with exit code 0
 
-Links to files of the project must lead somewhere.
+Links to files of the project must lead somewhere. docs/errors.md must have the messages of the library, and no others
+(error_messages.py).
 """
 import pathlib
 import re
@@ -18,6 +19,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+from error_messages import check_errors  # noqa: E402
 from test_report import Tap  # noqa: E402
 
 TIMEOUT_S = 300
@@ -103,6 +105,7 @@ def main():
     tap = Tap()
     if not (ROOT / "README.md").exists():
         tap.result("README.md_exists", False)
+    check_errors(tap)
     for page in PAGES:
         check_links(tap, page)
         for line, info, text in blocks(page):
