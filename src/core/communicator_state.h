@@ -70,8 +70,8 @@ class CommunicatorState {
   Context context(OperationKind kind, int channel, const RouteState* uses = nullptr) const;
   PublishArgs publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const;
   AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
-  // Lets the peers know, then throws `error` again, with the call where it lacks one.
   Caller caller_of(void* stream, RunOn run_on, const std::string& where, bool exact) const;
+  // Lets the peers know, then throws `error` again, with the call where it lacks one.
   [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error, const Caller& caller);
   void check_route(const Route& route, const std::string& where) const;
   // What an earlier bounded call found in its ids shows at the latest here (promise S4).
