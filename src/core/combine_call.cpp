@@ -47,16 +47,11 @@ CombineBlocks take_combine_blocks(const CombineArgs& args, const CombineCall& ca
     b.sums = memory.allocate(packed_rows * b.row_stride, Owner::temporary, Arena::End::low);
     b.rows = b.sums->data();
   }
-  const auto lay_out_temporary = [&](Slices& slices) {
+  b.temporary = memory.allocate_for(Owner::temporary, [&](Slices& slices) {
     lay_out(slices, b.placement, topology.ranks);
     b.weights = slices.take<float>(packed && call.weights ? packed_rows : 0);
     b.values_sent = slices.take<float>(call.values ? packed_rows * tables.topk : 0);
-  };
-  Slices measure;
-  lay_out_temporary(measure);
-  b.temporary = memory.allocate(measure.bytes(), Owner::temporary, Arena::End::high);
-  Slices slices(b.temporary->data());
-  lay_out_temporary(slices);
+  });
   const std::int64_t out_bytes = args.output.given() ? 0 : align_up(tables.tokens * call.hidden * size_of(call.dtype), 256);
   const std::int64_t value_bytes = call.values ? tables.tokens * tables.topk * 4 : 0;
   b.output = memory.allocate(out_bytes + value_bytes, Owner::result, Arena::End::low);

@@ -60,11 +60,9 @@ std::shared_ptr<RouteState> CommunicatorState::make_route(const DispatchArgs& ar
   tables.ranks = config_.topology.ranks;
   tables.packed_limit = packed_limit;
   tables.alignment = call.alignment;
-  Slices measure;
-  core::lay_out(measure, tables, config_.topology.experts);
-  route->block = memory_->allocate(measure.bytes(), Owner::route, Arena::End::high);
-  Slices slices(route->block->data());
-  core::lay_out(slices, tables, config_.topology.experts);
+  route->block = memory_->allocate_for(Owner::route, [&](Slices& slices) {
+    core::lay_out(slices, tables, config_.topology.experts);
+  });
   route->channel = args.channel;
   route->number = number;
   return route;
@@ -85,20 +83,13 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   b.ready = next_event(args.channel);
   const std::int64_t packed_limit = args.layout == Layout::packed ? most : topology.ranks * config_.options.max_tokens;
   b.route = call.makes_route() ? make_route(args, call, number, packed_limit) : args.route.state();
-  Slices measure;
-  lay_out(measure, b.out, call, args.layout, topology, most * per_row);
-  b.outputs = memory_->allocate(measure.bytes(), Owner::result, Arena::End::high);
-  Slices slices(b.outputs->data());
-  lay_out(slices, b.out, call, args.layout, topology, most * per_row);
-  const auto lay_out_temporary = [&](Slices& s) {
-    core::lay_out(s, b.placement, topology.ranks);
-    b.arrived_weights = s.take<float>(call.weights ? b.route->tables.packed_limit * call.topk : 0);
-  };
-  Slices measure_temporary;
-  lay_out_temporary(measure_temporary);
-  b.temporary = memory_->allocate(measure_temporary.bytes(), Owner::temporary, Arena::End::high);
-  Slices temporary(b.temporary->data());
-  lay_out_temporary(temporary);
+  b.outputs = memory_->allocate_for(Owner::result, [&](Slices& slices) {
+    lay_out(slices, b.out, call, args.layout, topology, most * per_row);
+  });
+  b.temporary = memory_->allocate_for(Owner::temporary, [&](Slices& slices) {
+    core::lay_out(slices, b.placement, topology.ranks);
+    b.arrived_weights = slices.take<float>(call.weights ? b.route->tables.packed_limit * call.topk : 0);
+  });
 
   const auto scale_bytes = [&](std::int64_t rows) {
     const std::int64_t columns = args.scale_layout == ScaleLayout::row ? rows * per_row : scale_ld(call, rows * per_row);

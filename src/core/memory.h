@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/slices.h"
 #include "engine/engine.h"
 
 namespace sluice::core {
@@ -19,6 +20,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   explicit Memory(const engine::WindowView& window) : window_(window), arena_(window.arena_bytes) {}
 
   std::shared_ptr<HeldBlock> allocate(std::int64_t bytes, Owner owner, Arena::End end);
+  // A block for what `lay_out(Slices&)` takes, from the high end: it runs once to measure, and once in the block.
+  template <class LayOut>
+  std::shared_ptr<HeldBlock> allocate_for(Owner owner, const LayOut& lay_out);
   // At most `most` bytes, at least one unit; whatever the largest free gap allows.
   // `holders` tells who has the rest when that is less.
   std::shared_ptr<HeldBlock> allocate_largest(std::int64_t most, Owner owner, std::string& holders);
@@ -69,5 +73,15 @@ class HeldBlock {
   Arena::Events uses_;
   std::vector<void*> streams_;
 };
+
+template <class LayOut>
+std::shared_ptr<HeldBlock> Memory::allocate_for(Owner owner, const LayOut& lay_out) {
+  Slices measure;
+  lay_out(measure);
+  auto block = allocate(measure.bytes(), owner, Arena::End::high);
+  Slices slices(block->data());
+  lay_out(slices);
+  return block;
+}
 
 }  // namespace sluice::core
