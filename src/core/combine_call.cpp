@@ -80,9 +80,12 @@ GatherArgs gather_args(const CombineArgs& args, const CombineCall& call, const C
   return gather;
 }
 
-ReduceArgs reduce_args(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b, Report* report) {
+ReduceArgs reduce_args(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b,
+                       const engine::WindowView& window, Report* report) {
   const RouteTables& tables = args.route.state()->tables;
   ReduceArgs reduce;
+  reduce.topology = window.topology;
+  reduce.addresses = window.addresses;
   reduce.route = tables;
   reduce.placement = b.placement;
   reduce.in_type = b.sum_type;
@@ -99,6 +102,27 @@ ReduceArgs reduce_args(const CombineArgs& args, const CombineCall& call, const C
   reduce.waited = args.waited.as<std::int64_t>();
   reduce.report = report;
   return reduce;
+}
+
+CombineParts combine_parts(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b,
+                           const engine::WindowView& window, const Memory& memory, Report* report) {
+  const RouteTables& tables = args.route.state()->tables;
+  CombineParts parts;
+  parts.gather = gather_args(args, call, b, window.topology);
+  parts.gathers = b.gathers_rows || parts.gather.weights_out || parts.gather.values_out;
+  parts.publish = publish_args(window, args.channel, call.digest, report);
+  parts.publish.made = tables.outcome;
+  ControlRecord& record = parts.publish.record;
+  record.rows = memory.place_of(b.rows);
+  record.row_stride = b.row_stride;
+  record.weights = memory.place_of(parts.gather.weights_out);
+  record.values = memory.place_of(parts.gather.values_out);
+  record.capacity = b.readable_rows;
+  parts.agree = agree_args(window, args.channel, OperationKind::combine, report);
+  parts.agree.route = tables;
+  parts.agree.placement = b.placement;
+  parts.reduce = reduce_args(args, call, b, window, report);
+  return parts;
 }
 
 CombineResult combine_result(const CombineArgs& args, const CombineCall& call, const CombineBlocks& b) {
@@ -134,14 +158,14 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* st
   } catch (const Error& error) {
     refuse(OperationKind::combine, args.channel, error, caller);
   }
-  const engine::WindowView& window = engine_->window();
   const RouteState& route = *args.route.state();
-  CombineParts parts;
+  const std::shared_ptr<Report> report = engine_->make_report();
+  CombineParts parts = combine_parts(args, call, b, engine_->window(), *memory_, report.get());
   Common& common = parts.common;
   common.caller = caller;
   common.num_sms = args.num_sms;
   common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
-  common.report = engine_->make_report();
+  common.report = report;
   parts.ready = next_event(args.channel);
   parts.inputs_free = next_event(args.channel);
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
@@ -158,26 +182,10 @@ CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* st
                                       ConstTensorView(args.output), ConstTensorView(args.waited)}) {
     use_until(view, parts.inputs_free, common);
   }
-  parts.gather = gather_args(args, call, b, window.topology);
-  parts.gathers = b.gathers_rows || parts.gather.weights_out || parts.gather.values_out;
-  parts.publish = publish_args(args.channel, common.report, call.digest);
-  parts.publish.made = route.tables.outcome;
-  ControlRecord& record = parts.publish.record;
-  record.rows = memory_->place_of(b.rows);
-  record.row_stride = b.row_stride;
-  record.weights = memory_->place_of(parts.gather.weights_out);
-  record.values = memory_->place_of(parts.gather.values_out);
-  record.capacity = b.readable_rows;
-  parts.agree = agree_args(OperationKind::combine, args.channel, common.report);
-  parts.agree.route = route.tables;
-  parts.agree.placement = b.placement;
-  parts.reduce = reduce_args(args, call, b, common.report.get());
-  parts.reduce.topology = window.topology;
-  parts.reduce.addresses = window.addresses;
   CombineResult result = combine_result(args, call, b);
   const Context about = context(OperationKind::combine, args.channel, &route);
-  result.ready = Event(std::make_shared<EventState>(parts.ready, common.report, about));
-  result.inputs_free = Event(std::make_shared<EventState>(parts.inputs_free, common.report, about));
+  result.ready = Event(std::make_shared<EventState>(parts.ready, report, about));
+  result.inputs_free = Event(std::make_shared<EventState>(parts.inputs_free, report, about));
   engine_->lane(args.channel).submit(combine_script(std::move(parts)));
   return result;
 }

@@ -38,6 +38,29 @@ void depend_on(Common& common, const HeldBlock& block) {
   }
 }
 
+PublishArgs publish_args(const engine::WindowView& window, int channel, const Digest& digest, Report* report) {
+  PublishArgs publish;
+  publish.topology = window.topology;
+  publish.addresses = window.addresses;
+  publish.page = window.page;
+  publish.channel = channel;
+  publish.record.digest = digest;
+  publish.report = report;
+  return publish;
+}
+
+AgreeArgs agree_args(const engine::WindowView& window, int channel, OperationKind kind, Report* report) {
+  AgreeArgs agree;
+  agree.topology = window.topology;
+  agree.addresses = window.addresses;
+  agree.page = window.page;
+  agree.window_bytes = window.arena_offset + window.arena_bytes;
+  agree.channel = channel;
+  agree.kind = kind;
+  agree.report = report;
+  return agree;
+}
+
 class CommunicatorState::Admission {
  public:
   Admission(CommunicatorState& state, int channel, const std::string& where) {
@@ -84,31 +107,6 @@ Context CommunicatorState::context(OperationKind kind, int channel, const RouteS
   about.made = uses->report;
   about.made_on = uses->channel;
   return about;
-}
-
-PublishArgs CommunicatorState::publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const {
-  const engine::WindowView& window = engine_->window();
-  PublishArgs publish;
-  publish.topology = window.topology;
-  publish.addresses = window.addresses;
-  publish.page = window.page;
-  publish.channel = channel;
-  publish.record.digest = digest;
-  publish.report = report.get();
-  return publish;
-}
-
-AgreeArgs CommunicatorState::agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const {
-  const engine::WindowView& window = engine_->window();
-  AgreeArgs agree;
-  agree.topology = window.topology;
-  agree.addresses = window.addresses;
-  agree.page = window.page;
-  agree.window_bytes = window.arena_offset + window.arena_bytes;
-  agree.channel = channel;
-  agree.kind = kind;
-  agree.report = report.get();
-  return agree;
 }
 
 void CommunicatorState::require_own_process(const ArgumentCheck& check) const {
@@ -163,14 +161,14 @@ void CommunicatorState::refuse(OperationKind kind, int channel, const Error& err
   RefusalParts parts;
   parts.kind = kind;
   parts.common.report = report;
-  parts.publish = publish_args(channel, report, Digest{});
+  parts.publish = publish_args(engine_->window(), channel, Digest{}, report.get());
   ControlRecord& record = parts.publish.record;
   record.refusal = Refusal::call;
   std::string reason = error.what();
   if (dynamic_cast<const CapacityError*>(&error)) reason = where(kind) + ": " + reason;
   if (reason.size() >= reason_bytes) reason = reason.substr(0, reason_bytes - 4) + "...";
   std::memcpy(record.reason, reason.data(), reason.size());
-  parts.agree = agree_args(kind, channel, report);
+  parts.agree = agree_args(engine_->window(), channel, kind, report.get());
   if (!caller.captured) engine_->lane(channel).submit(refusal_script(std::move(parts)));
   log(LogLevel::info, reason);
   if (dynamic_cast<const CapacityError*>(&error)) throw CapacityError(reason, config_.topology.rank);

@@ -68,8 +68,6 @@ class CommunicatorState {
 
   std::string where(OperationKind kind) const;
   Context context(OperationKind kind, int channel, const RouteState* uses = nullptr) const;
-  PublishArgs publish_args(int channel, const std::shared_ptr<Report>& report, const Digest& digest) const;
-  AgreeArgs agree_args(OperationKind kind, int channel, const std::shared_ptr<Report>& report) const;
   Caller caller_of(void* stream, RunOn run_on, const std::string& where, bool exact) const;
   // Lets the peers know, then throws `error` again, with the call where it lacks one.
   [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error, const Caller& caller);
@@ -101,6 +99,10 @@ class CommunicatorState {
   std::shared_ptr<Memory> memory_;
   std::vector<std::unique_ptr<Channel>> channels_;
 };
+
+// What the arguments of every operation have in common.
+PublishArgs publish_args(const engine::WindowView& window, int channel, const Digest& digest, Report* report);
+AgreeArgs agree_args(const engine::WindowView& window, int channel, OperationKind kind, Report* report);
 
 // Waits, in the lane, for what the block's memory was used for before.
 void depend_on(Common& common, const HeldBlock& block);

@@ -132,7 +132,7 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
                 .ids_are_64_bit = args.expert_ids.dtype == DataType::int64,
                 .rank_mask = args.rank_mask.as<std::uint8_t>(), .checks = call.checks, .report = b.report.get()};
   if (call.routing != Routing::rank_mask) parts.plan.rank_mask = nullptr;
-  parts.publish = publish_args(args.channel, b.report, call.digest);
+  parts.publish = publish_args(window, args.channel, call.digest, b.report.get());
   parts.publish.sent = call.makes_route() ? tables.sent : nullptr;
   parts.publish.expert_counts = call.topk > 0;
   parts.publish.checked = call.checks && call.makes_route();
@@ -144,7 +144,7 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
   record.weights = memory_->place_of(call.weights ? b.arrived_weights : nullptr);
   record.scale_stride = b.scale_ld;
   record.capacity = b.capacity;
-  parts.agree = agree_args(OperationKind::dispatch, args.channel, b.report);
+  parts.agree = agree_args(window, args.channel, OperationKind::dispatch, b.report.get());
   parts.agree.route = tables;
   parts.agree.placement = b.placement;
   parts.agree.makes_route = call.makes_route();

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from test_report import Tap  # noqa: E402
 
 FILE_LINES = 440      # the rule says about 400
-FUNCTION_LINES = 66   # the rule says 60
+FUNCTION_LINES = 60
 FOLDERS = ["include", "src", "tests", "bench", "examples", "scripts", "cmake", "python"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt"}
 
