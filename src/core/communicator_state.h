@@ -64,7 +64,6 @@ class CommunicatorState {
   };
   // Admits one host thread to a channel.
   class Admission;
-  struct DispatchBlocks;
 
   std::string where(OperationKind kind) const;
   Context context(OperationKind kind, int channel, const RouteState* uses = nullptr) const;
@@ -79,13 +78,6 @@ class CommunicatorState {
 
   DispatchResult start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number);
   CombineResult start_combine(const CombineArgs& args, void* stream);
-  std::shared_ptr<RouteState> make_route(const DispatchArgs& args, const DispatchCall& call, std::int64_t number,
-                                         std::int64_t packed_limit);
-  DispatchBlocks take_blocks(const DispatchArgs& args, const DispatchCall& call, std::int64_t number);
-  DispatchParts dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
-  DispatchResult dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks);
-  void learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& blocks,
-                    const std::shared_ptr<engine::LaneEvent>& counts, DispatchResult& result);
   void require_own_process(const ArgumentCheck& check) const;
   // The next event of this channel.
   std::shared_ptr<engine::LaneEvent> next_event(int channel);

@@ -7,8 +7,10 @@
 
 namespace sluice::core {
 
+namespace {
+
 // What one dispatch takes from the arena, and the addresses in it.
-struct CommunicatorState::DispatchBlocks {
+struct DispatchBlocks {
   std::shared_ptr<Report> report;
   std::shared_ptr<engine::LaneEvent> ready;
   std::shared_ptr<RouteState> route;
@@ -24,8 +26,6 @@ struct CommunicatorState::DispatchBlocks {
   Placement placement;
   float* arrived_weights = nullptr;
 };
-
-namespace {
 
 // Scales from one column to the next in column layout.
 std::int64_t scale_ld(const DispatchCall& call, std::int64_t rows) {
@@ -48,21 +48,17 @@ void lay_out(Slices& slices, DispatchOutputs& out, const DispatchCall& call, Lay
   out.weights = call.weights ? slices.take<float>(out.weight_count) : nullptr;
 }
 
-}  // namespace
-
-std::shared_ptr<RouteState> CommunicatorState::make_route(const DispatchArgs& args, const DispatchCall& call,
-                                                          std::int64_t number, std::int64_t packed_limit) {
+std::shared_ptr<RouteState> make_route(const DispatchArgs& args, const DispatchCall& call, std::int64_t number,
+                                       std::int64_t packed_limit, const Topology& topology, Memory& memory) {
   auto route = std::make_shared<RouteState>();
   RouteTables& tables = route->tables;
   tables.layout = args.layout;
   tables.tokens = call.tokens;
   tables.topk = call.topk;
-  tables.ranks = config_.topology.ranks;
+  tables.ranks = topology.ranks;
   tables.packed_limit = packed_limit;
   tables.alignment = call.alignment;
-  route->block = memory_->allocate_for(Owner::route, [&](Slices& slices) {
-    core::lay_out(slices, tables, config_.topology.experts);
-  });
+  route->block = memory.allocate_for(Owner::route, [&](Slices& slices) { lay_out(slices, tables, topology.experts); });
   route->channel = args.channel;
   route->number = number;
   return route;
@@ -70,24 +66,22 @@ std::shared_ptr<RouteState> CommunicatorState::make_route(const DispatchArgs& ar
 
 // Rows last: exact without a capacity takes the largest gap that is left, at most the upper bound, and
 // gives the rest back when the count is known. Scales lie before the rows, so that the end can shrink.
-CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchArgs& args, const DispatchCall& call,
-                                                                 std::int64_t number) {
+DispatchBlocks take_dispatch_blocks(const DispatchArgs& args, const DispatchCall& call, std::int64_t number,
+                                    const Config& config, Memory& memory) {
   DispatchBlocks b;
-  const Topology& topology = config_.topology;
+  const Topology& topology = config.topology;
   const std::int64_t local = topology.local_experts(topology.rank);
   const std::int64_t per_row = args.layout == Layout::padded ? local : 1;
   const std::int64_t scale_size = size_of(call.scale_type);
   const bool takes_gap = call.capacity == open_capacity;
   const std::int64_t most = takes_gap ? call.most : call.capacity;
-  b.report = engine_->make_report();
-  b.ready = next_event(args.channel);
-  const std::int64_t packed_limit = args.layout == Layout::packed ? most : topology.ranks * config_.options.max_tokens;
-  b.route = call.makes_route() ? make_route(args, call, number, packed_limit) : args.route.state();
-  b.outputs = memory_->allocate_for(Owner::result, [&](Slices& slices) {
+  const std::int64_t packed_limit = args.layout == Layout::packed ? most : topology.ranks * config.options.max_tokens;
+  b.route = call.makes_route() ? make_route(args, call, number, packed_limit, topology, memory) : args.route.state();
+  b.outputs = memory.allocate_for(Owner::result, [&](Slices& slices) {
     lay_out(slices, b.out, call, args.layout, topology, most * per_row);
   });
-  b.temporary = memory_->allocate_for(Owner::temporary, [&](Slices& slices) {
-    core::lay_out(slices, b.placement, topology.ranks);
+  b.temporary = memory.allocate_for(Owner::temporary, [&](Slices& slices) {
+    lay_out(slices, b.placement, topology.ranks);
     b.arrived_weights = slices.take<float>(call.weights ? b.route->tables.packed_limit * call.topk : 0);
   });
 
@@ -96,12 +90,12 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
     return align_up(columns * call.scale_count * scale_size, Arena::unit);
   };
   const bool own_scales = args.output.given() && call.scale_count > 0;
-  if (own_scales) b.scales = memory_->allocate(scale_bytes(most), Owner::result, Arena::End::low);
+  if (own_scales) b.scales = memory.allocate(scale_bytes(most), Owner::result, Arena::End::low);
   const auto need = [&](std::int64_t rows) {
     return (own_scales ? 0 : scale_bytes(rows)) + align_up(rows * per_row * call.row_bytes, Arena::unit);
   };
   const Owner owner = args.output.given() ? Owner::temporary : Owner::result;
-  b.rows = takes_gap ? memory_->allocate_largest(need(most), owner, b.holders) : memory_->allocate(need(most), owner, Arena::End::low);
+  b.rows = takes_gap ? memory.allocate_largest(need(most), owner, b.holders) : memory.allocate(need(most), owner, Arena::End::low);
   b.capacity = most;
   if (b.rows->bytes() < need(most)) {
     const double share = static_cast<double>(b.rows->bytes()) / static_cast<double>(need(most));
@@ -115,16 +109,12 @@ CommunicatorState::DispatchBlocks CommunicatorState::take_blocks(const DispatchA
   b.scale_ld = args.scale_layout == ScaleLayout::column ? scale_ld(call, b.total_rows) : 0;
   b.landed = b.rows->data() + b.scale_bytes;
   b.out.capacity = b.capacity;
-  if (call.makes_route()) {
-    b.route->capacity = b.capacity;
-    b.route->made = b.ready;
-    b.route->report = b.report;
-  }
+  if (call.makes_route()) b.route->capacity = b.capacity;
   return b;
 }
 
-DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b) {
-  const engine::WindowView& window = engine_->window();
+DispatchParts dispatch_parts(const DispatchArgs& args, const DispatchCall& call, const DispatchBlocks& b,
+                             const engine::WindowView& window, const Memory& memory) {
   const RouteTables& tables = b.route->tables;
   const ScaleShape scale_shape{call.scale_count, size_of(call.scale_type), args.scale_layout};
   DispatchParts parts;
@@ -138,10 +128,10 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
   parts.publish.checked = call.checks && call.makes_route();
   parts.publish.made = call.makes_route() ? nullptr : tables.outcome;
   ControlRecord& record = parts.publish.record;
-  record.rows = memory_->place_of(b.landed);
-  record.scales = memory_->place_of(b.scale_data);
-  record.ids = memory_->place_of(call.makes_route() ? tables.local_ids : nullptr);
-  record.weights = memory_->place_of(call.weights ? b.arrived_weights : nullptr);
+  record.rows = memory.place_of(b.landed);
+  record.scales = memory.place_of(b.scale_data);
+  record.ids = memory.place_of(call.makes_route() ? tables.local_ids : nullptr);
+  record.weights = memory.place_of(call.weights ? b.arrived_weights : nullptr);
   record.scale_stride = b.scale_ld;
   record.capacity = b.capacity;
   parts.agree = agree_args(window, args.channel, OperationKind::dispatch, b.report.get());
@@ -171,9 +161,10 @@ DispatchParts CommunicatorState::dispatch_parts(const DispatchArgs& args, const 
   return parts;
 }
 
-DispatchResult CommunicatorState::dispatch_result(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b) {
+DispatchResult dispatch_result(const DispatchArgs& args, const DispatchCall& call, const DispatchBlocks& b,
+                               const Topology& topology) {
   DispatchResult result;
-  const std::int64_t local = config_.topology.local_experts(config_.topology.rank);
+  const std::int64_t local = topology.local_experts(topology.rank);
   const bool packed = args.layout == Layout::packed, padded = args.layout == Layout::padded;
   const auto rows_view = [&](auto& view, void* data, DataType type, std::int64_t inner, const auto& owner) {
     view = padded ? TensorView(data, type, local, b.capacity, inner) : TensorView(data, type, b.total_rows, inner);
@@ -208,26 +199,23 @@ DispatchResult CommunicatorState::dispatch_result(const DispatchArgs& args, cons
   result.offsets = small({b.out.offsets, DataType::int64, b.out.offset_count});
   result.dropped = small({b.out.dropped, DataType::int64, 1});
   result.route = Route(b.route);
-  const RouteState* const uses = call.makes_route() ? nullptr : b.route.get();
-  result.ready = Event(std::make_shared<EventState>(b.ready, b.report, context(OperationKind::dispatch, args.channel, uses)));
   return result;
 }
 
 // Counts::exact: the host waits until OPEN has told them, and the result shrinks to what came.
-void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCall& call, DispatchBlocks& b,
-                                     const std::shared_ptr<engine::LaneEvent>& counts, DispatchResult& result) {
+void learn_counts(const DispatchArgs& args, const DispatchCall& call, const DispatchBlocks& b, const Topology& topology,
+                  const EventState& counts, DispatchResult& result) {
   const Report& report = *b.report;
-  const RouteState* const uses = call.makes_route() ? nullptr : b.route.get();
   try {
-    EventState(counts, b.report, context(OperationKind::dispatch, args.channel, uses)).wait(std::chrono::milliseconds(-1));
+    counts.wait(std::chrono::milliseconds(-1));
   } catch (const CapacityError& error) {
-    if (b.holders.empty() || report.verdict.rank != config_.topology.rank) throw;
+    if (b.holders.empty() || report.verdict.rank != topology.rank) throw;
     throw CapacityError(fmt::format("{} (in the arena of this rank {})", error.what(), b.holders), error.rank());
   }
   result.host.rows = report.rows;
-  result.host.per_source.assign(report.per_source, report.per_source + config_.topology.ranks);
+  result.host.per_source.assign(report.per_source, report.per_source + topology.ranks);
   if (call.topk > 0) {
-    const std::int64_t local = config_.topology.local_experts(config_.topology.rank);
+    const std::int64_t local = topology.local_experts(topology.rank);
     result.host.per_expert.assign(report.per_expert, report.per_expert + local);
   }
   if (call.makes_route()) {
@@ -241,6 +229,8 @@ void CommunicatorState::learn_counts(const DispatchArgs& args, const DispatchCal
   if (!args.output.given()) b.rows->shrink(b.scale_bytes + report.rows * call.row_bytes, b.ready);
 }
 
+}  // namespace
+
 DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number) {
   DispatchCall call;
   DispatchBlocks blocks;
@@ -250,14 +240,20 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void*
     throw_earlier_fault(args.channel);
     check_route(args.route, where(OperationKind::dispatch));
     call = check_call(args, config_, where(OperationKind::dispatch));
-    blocks = take_blocks(args, call, number);
+    blocks = take_dispatch_blocks(args, call, number, config_, *memory_);
+    blocks.report = engine_->make_report();
+    blocks.ready = next_event(args.channel);
     if (caller.captured) call.checks = false;  // nobody would hear what they find
     const bool streams = engine_->window().event_on != nullptr && !caller.runs;
     if (streams && !(args.ids_after.state() && args.after.state())) called = engine_->window().event_on(stream);
   } catch (const Error& error) {
     refuse(OperationKind::dispatch, args.channel, error, caller);
   }
-  DispatchParts parts = dispatch_parts(args, call, blocks);
+  if (call.makes_route()) {
+    blocks.route->made = blocks.ready;
+    blocks.route->report = blocks.report;
+  }
+  DispatchParts parts = dispatch_parts(args, call, blocks, engine_->window(), *memory_);
   Common& common = parts.common;
   common.caller = caller;
   common.num_sms = args.num_sms;
@@ -271,15 +267,15 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void*
     use_until(block, blocks.ready, common);
     if (!caller.captured && block != blocks.temporary && block != blocks.route->block) block->used_on(stream);
   }
-  if (!call.makes_route()) {
-    if (blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
-  }
+  if (!call.makes_route() && blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
   for (const ConstTensorView& view : {args.rows, args.scales, args.expert_ids, args.rank_mask, args.weights,
                                       ConstTensorView(args.output), ConstTensorView(args.expert_load),
                                       ConstTensorView(args.waited)}) {
     use_until(view, blocks.ready, common);
   }
-  DispatchResult result = dispatch_result(args, call, blocks);
+  DispatchResult result = dispatch_result(args, call, blocks, config_.topology);
+  const Context about = context(OperationKind::dispatch, args.channel, call.makes_route() ? nullptr : blocks.route.get());
+  result.ready = Event(std::make_shared<EventState>(blocks.ready, blocks.report, about));
   std::shared_ptr<engine::LaneEvent> counts;
   if (args.counts == Counts::exact) parts.counts = counts = engine_->make_event();
   engine_->lane(args.channel).submit(dispatch_script(std::move(parts)));
@@ -288,7 +284,7 @@ DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void*
     if (call.checks && call.makes_route()) checking.push_back(result.ready.state());
     return result;
   }
-  learn_counts(args, call, blocks, counts, result);
+  learn_counts(args, call, blocks, config_.topology, EventState(counts, blocks.report, about), result);
   return result;
 }
 
