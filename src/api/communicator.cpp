@@ -1,8 +1,9 @@
-// How a communicator comes to be: options compared, engine made, core put on top.
+// How a communicator comes to be (options compared, engine made, core put on top), and its calls.
 #include <sluice/communicator.h>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 #include <fmt/format.h>
@@ -56,6 +57,15 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
   return prepared;
 }
 
+core::CommunicatorState& checked(const std::shared_ptr<core::CommunicatorState>& state) {
+  if (!state) throw ArgumentError("this communicator is empty: it was moved from or never made");
+  return *state;
+}
+
+void check_rank(const char* name, int rank, int size) {
+  if (rank < 0 || rank >= size) throw ArgumentError(fmt::format("{}: rank = {} is outside 0 to {}", name, rank, size - 1));
+}
+
 }  // namespace
 
 Communicator::Communicator(const Group& group, const CommunicatorOptions& options) {
@@ -79,6 +89,58 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
 
 WindowSize Communicator::size_of(const CommunicatorOptions& options, int ranks) {
   return prepare(options, 0, ranks).config.size;
+}
+
+Communicator::~Communicator() = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+
+DispatchResult Communicator::dispatch(const DispatchArgs& args, Stream stream) {
+  return checked(state_).dispatch(args, stream.handle);
+}
+CombineResult Communicator::combine(const CombineArgs& args, Stream stream) {
+  return checked(state_).combine(args, stream.handle);
+}
+TensorView Communicator::allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype) {
+  return checked(state_).allocate(rows, row_bytes, dtype);
+}
+void Communicator::used_on(const TensorView& view, Stream stream) {
+  checked(state_).used_on(view, stream.handle);
+}
+RoutingCounts Communicator::count(const DispatchArgs& args) const { return checked(state_).count(args); }
+
+int Communicator::rank() const { return checked(state_).config().topology.rank; }
+int Communicator::size() const { return checked(state_).config().topology.ranks; }
+int Communicator::nodes() const {
+  int most = 0;
+  for (const int node : checked(state_).nodes()) most = std::max(most, node);
+  return most + 1;
+}
+
+int Communicator::node_of(int rank) const {
+  check_rank("node_of", rank, size());
+  return state_->nodes()[static_cast<std::size_t>(rank)];
+}
+
+int Communicator::local_rank() const {
+  const auto& nodes = checked(state_).nodes();
+  const auto me = nodes.begin() + rank();
+  return static_cast<int>(std::count(nodes.begin(), me, *me));
+}
+
+int Communicator::first_expert(int rank) const {
+  check_rank("first_expert", rank, size() + 1);
+  return state_->config().topology.first_expert[rank];
+}
+
+int Communicator::local_experts() const { return first_expert(rank() + 1) - first_expert(rank()); }
+const std::string& Communicator::engine() const { return checked(state_).engine().name(); }
+int Communicator::num_sms() const { return checked(state_).engine().default_num_sms(); }
+WindowSize Communicator::window_size() const { return checked(state_).config().size; }
+
+void Communicator::set_deadline_ms(int deadline_ms) {
+  if (deadline_ms < 0) throw ArgumentError(fmt::format("set_deadline_ms: {} is negative", deadline_ms), rank());
+  checked(state_).engine().set_deadline_ms(deadline_ms);
 }
 
 }  // namespace sluice

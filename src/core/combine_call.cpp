@@ -143,15 +143,19 @@ CombineResult combine_result(const CombineArgs& args, const CombineCall& call, c
 
 }  // namespace
 
-CombineResult CommunicatorState::start_combine(const CombineArgs& args, void* stream) {
+CombineResult CommunicatorState::combine(const CombineArgs& args, void* stream) {
+  const std::string call_name = where(OperationKind::combine);
+  Admission admission(*this, args.channel, call_name);
+  throw_if_failed(OperationKind::combine, args.channel);
+  admission.next_call();
   CombineCall call;
   CombineBlocks b;
-  const Caller caller = caller_of(stream, args.run_on, where(OperationKind::combine), false);
+  const Caller caller = caller_of(stream, args.run_on, call_name, false);
   std::shared_ptr<engine::LaneEvent> called;
   try {
     throw_earlier_fault(args.channel);
-    check_route(args.route, where(OperationKind::combine));
-    call = check_call(args, config_, where(OperationKind::combine));
+    check_route(args.route, call_name);
+    call = check_call(args, config_, call_name);
     b = take_combine_blocks(args, call, config_.topology, *memory_);
     const bool streams = engine_->window().event_on != nullptr && !caller.runs;
     if (streams && !args.after.state()) called = engine_->window().event_on(stream);

@@ -61,30 +61,17 @@ AgreeArgs agree_args(const engine::WindowView& window, int channel, OperationKin
   return agree;
 }
 
-class CommunicatorState::Admission {
- public:
-  Admission(CommunicatorState& state, int channel, const std::string& where) {
-    const int rank = state.config_.topology.rank;
-    const ArgumentCheck check(where, rank);
-    state.require_own_process(check);
-    check.between("channel", channel, 0, state.config_.options.channels - 1);
-    channel_ = state.channels_[static_cast<std::size_t>(channel)].get();
-    if (channel_->busy.exchange(true, std::memory_order_acquire)) {
-      channel_ = nullptr;
-      check.refuse(fmt::format("another host thread is inside a call on channel {}; calls on one channel must not overlap",
-                               channel));
-    }
+CommunicatorState::Admission::Admission(CommunicatorState& state, int channel, const std::string& where) {
+  const ArgumentCheck check(where, state.config_.topology.rank);
+  state.require_own_process(check);
+  check.between("channel", channel, 0, state.config_.options.channels - 1);
+  Channel* const asked = state.channels_[static_cast<std::size_t>(channel)].get();
+  if (asked->busy.exchange(true, std::memory_order_acquire)) {
+    check.refuse(fmt::format("another host thread is inside a call on channel {}; calls on one channel must not overlap",
+                             channel));
   }
-  ~Admission() {
-    if (channel_) channel_->busy.store(false, std::memory_order_release);
-  }
-  Admission(const Admission&) = delete;
-  Admission& operator=(const Admission&) = delete;
-  std::int64_t next_call() { return ++channel_->calls; }
-
- private:
-  Channel* channel_ = nullptr;
-};
+  channel_ = asked;
+}
 
 CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine)
     : config_(std::move(config)), nodes_(std::move(nodes)), engine_(std::move(engine)),
@@ -185,19 +172,6 @@ void CommunicatorState::throw_if_failed(OperationKind kind, int channel) const {
   const std::string message = sentence(failure, context(kind, channel));
   log(LogLevel::warning, message);
   throw PeerError(message, config_.topology.rank);
-}
-
-DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* stream) {
-  Admission admission(*this, args.channel, where(OperationKind::dispatch));
-  throw_if_failed(OperationKind::dispatch, args.channel);
-  return start_dispatch(args, stream, (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call());
-}
-
-CombineResult CommunicatorState::combine(const CombineArgs& args, void* stream) {
-  Admission admission(*this, args.channel, where(OperationKind::combine));
-  throw_if_failed(OperationKind::combine, args.channel);
-  admission.next_call();
-  return start_combine(args, stream);
 }
 
 void CommunicatorState::used_on(const TensorView& view, void* stream) {

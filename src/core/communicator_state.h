@@ -62,8 +62,23 @@ class CommunicatorState {
     // Bounded dispatches whose ids are checked while they run: nobody has to wait for them.
     std::vector<std::shared_ptr<EventState>> checking;
   };
-  // Admits one host thread to a channel.
-  class Admission;
+  // Admits one host thread to a channel, as long as it lives.
+  class Admission {
+   public:
+    // Throws ArgumentError in a forked child, for a channel that there is not, and when another thread is inside.
+    Admission(CommunicatorState& state, int channel, const std::string& where);
+    ~Admission() {
+      if (channel_) channel_->busy.store(false, std::memory_order_release);
+    }
+    Admission(const Admission&) = delete;
+    Admission& operator=(const Admission&) = delete;
+    // Of this channel, from 1. Counts dispatches and combines alike: ranks whose calls differed in kind have heard
+    // so, and must number their next routes alike.
+    std::int64_t next_call() { return ++channel_->calls; }
+
+   private:
+    Channel* channel_ = nullptr;
+  };
 
   std::string where(OperationKind kind) const;
   Context context(OperationKind kind, int channel, const RouteState* uses = nullptr) const;
@@ -76,8 +91,6 @@ class CommunicatorState {
   void throw_if_failed(OperationKind kind, int channel) const;
   void log(LogLevel level, const std::string& message) const;
 
-  DispatchResult start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number);
-  CombineResult start_combine(const CombineArgs& args, void* stream);
   void require_own_process(const ArgumentCheck& check) const;
   // The next event of this channel.
   std::shared_ptr<engine::LaneEvent> next_event(int channel);

@@ -231,15 +231,19 @@ void learn_counts(const DispatchArgs& args, const DispatchCall& call, const Disp
 
 }  // namespace
 
-DispatchResult CommunicatorState::start_dispatch(const DispatchArgs& args, void* stream, std::int64_t number) {
+DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* stream) {
+  const std::string call_name = where(OperationKind::dispatch);
+  Admission admission(*this, args.channel, call_name);
+  throw_if_failed(OperationKind::dispatch, args.channel);
+  const std::int64_t number = (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call();
   DispatchCall call;
   DispatchBlocks blocks;
-  const Caller caller = caller_of(stream, args.run_on, where(OperationKind::dispatch), args.counts == Counts::exact);
+  const Caller caller = caller_of(stream, args.run_on, call_name, args.counts == Counts::exact);
   std::shared_ptr<engine::LaneEvent> called;  // what no event stands for is there when the caller's stream gets here
   try {
     throw_earlier_fault(args.channel);
-    check_route(args.route, where(OperationKind::dispatch));
-    call = check_call(args, config_, where(OperationKind::dispatch));
+    check_route(args.route, call_name);
+    call = check_call(args, config_, call_name);
     blocks = take_dispatch_blocks(args, call, number, config_, *memory_);
     blocks.report = engine_->make_report();
     blocks.ready = next_event(args.channel);
