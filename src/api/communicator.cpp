@@ -134,7 +134,7 @@ int Communicator::first_expert(int rank) const {
 }
 
 int Communicator::local_experts() const { return first_expert(rank() + 1) - first_expert(rank()); }
-const std::string& Communicator::engine() const { return checked(state_).engine().name(); }
+const std::string& Communicator::engine() const { return checked(state_).config().options.engine; }
 int Communicator::num_sms() const { return checked(state_).engine().default_num_sms(); }
 WindowSize Communicator::window_size() const { return checked(state_).config().size; }
 

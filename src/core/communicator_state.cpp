@@ -80,7 +80,7 @@ CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std:
   if (checks == Checks::by_default) checks = engine_->checks_by_default() ? Checks::on : Checks::off;
   for (int c = 0; c < config_.options.channels; ++c) channels_.push_back(std::make_unique<Channel>());
   log(LogLevel::info, fmt::format("communicator on rank {} of {}: engine {}, {} channels, window of {} bytes",
-                                  config_.topology.rank, config_.topology.ranks, engine_->name(), config_.options.channels,
+                                  config_.topology.rank, config_.topology.ranks, config_.options.engine, config_.options.channels,
                                   config_.size.window_bytes));
 }
 
@@ -132,10 +132,9 @@ void CommunicatorState::check_route(const Route& route, const std::string& where
 // A capture throws before anything is in the graph: a refusal tells the peers what its graph would only tell them
 // when it runs.
 Caller CommunicatorState::caller_of(void* stream, RunOn run_on, const std::string& where, bool exact) const {
-  const engine::WindowView& window = engine_->window();
-  Caller caller{.stream = stream, .runs = window.captures && run_on == RunOn::callers_stream};
-  caller.captured = window.captures && window.captures(stream);
-  caller.runs = caller.runs || caller.captured;
+  Caller caller{.stream = stream, .captured = engine_->captures(stream)};
+  const bool has_streams = engine_->window().event_on != nullptr;
+  caller.runs = caller.captured || (has_streams && run_on == RunOn::callers_stream);
   if (caller.captured && exact) {
     ArgumentCheck(where, config_.topology.rank).refuse("counts = exact brings counts to the host, which a captured call "
                                                        "cannot wait for; use bounded");

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "core/place.h"
 #include "core/record.h"
@@ -58,14 +57,12 @@ struct WindowView {
   std::shared_ptr<const void> keep;               // results that outlive the engine hold it
   // When the work that a native queue holds now has passed, null if it has; empty for an engine without such queues.
   std::function<std::shared_ptr<LaneEvent>(void* stream)> event_on;
-  // Whether what a native queue is given now goes into a graph. Throws where the engine cannot be captured.
-  std::function<bool(void* stream)> captures;
 };
 
 class Engine {
  public:
-  virtual ~Engine() = default;  // waits for its lanes (drain), then leaves
-  virtual const std::string& name() const = 0;
+  // Everything submitted has run, by success or by failure, when the destructor returns.
+  virtual ~Engine() = default;
   virtual int default_num_sms() const = 0;
   virtual bool checks_by_default() const = 0;
   // What Status::code numbers, for messages that may outlive the engine.
@@ -76,10 +73,10 @@ class Engine {
   // A report with room for R + L counts, cleared.
   virtual std::shared_ptr<core::Report> make_report() = 0;
   virtual void set_deadline_ms(int deadline_ms) = 0;
+  // Whether what a native queue is given now goes into a graph. Throws where this engine cannot be captured.
+  virtual bool captures(void* /*stream*/) const { return false; }
   // Copies what a call may name, or lies in the arena, to the host. Waits for the copy alone.
   virtual void fetch(void* to, const void* from, std::int64_t bytes) = 0;
-  // Returns when everything submitted has run, by success or by failure.
-  virtual void drain() = 0;
 };
 
 // What an engine is made from.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "engine/engine.h"
@@ -12,7 +11,6 @@ namespace sluice::faults {
 class EngineAround : public engine::Engine {
  public:
   explicit EngineAround(std::unique_ptr<engine::Engine> inside) : inside_(std::move(inside)) {}
-  const std::string& name() const override { return inside_->name(); }
   int default_num_sms() const override { return inside_->default_num_sms(); }
   bool checks_by_default() const override { return inside_->checks_by_default(); }
   const char* device_error() const override { return inside_->device_error(); }
@@ -20,9 +18,9 @@ class EngineAround : public engine::Engine {
   engine::Lane& lane(int channel) override { return inside_->lane(channel); }
   std::shared_ptr<engine::LaneEvent> make_event() override { return inside_->make_event(); }
   std::shared_ptr<core::Report> make_report() override { return inside_->make_report(); }
+  bool captures(void* stream) const override { return inside_->captures(stream); }
   void fetch(void* to, const void* from, std::int64_t bytes) override { inside_->fetch(to, from, bytes); }
   void set_deadline_ms(int deadline_ms) override { inside_->set_deadline_ms(deadline_ms); }
-  void drain() override { inside_->drain(); }
 
  private:
   std::unique_ptr<engine::Engine> inside_;

@@ -72,11 +72,6 @@ StepEngine::StepEngine(StepWorld& world, int rank) : world_(world), rank_(rank) 
   view_.topology = &world.topology(rank);
 }
 
-const std::string& StepEngine::name() const {
-  static const std::string name = "step";
-  return name;
-}
-
 engine::Lane& StepEngine::lane(int channel) { return world_.lane(rank_, channel); }
 std::shared_ptr<engine::LaneEvent> StepEngine::make_event() { return world_.make_event(); }
 

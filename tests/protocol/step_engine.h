@@ -119,7 +119,6 @@ class StepLane final : public engine::Lane {
 class StepEngine final : public engine::Engine {
  public:
   StepEngine(StepWorld& world, int rank);
-  const std::string& name() const override;
   int default_num_sms() const override { return 1; }
   bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
@@ -128,7 +127,6 @@ class StepEngine final : public engine::Engine {
   std::shared_ptr<core::Report> make_report() override;
   void fetch(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
   void set_deadline_ms(int) override {}
-  void drain() override {}
 
  private:
   StepWorld& world_;

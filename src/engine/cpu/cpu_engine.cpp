@@ -6,7 +6,6 @@
 #include <cstring>
 #include <exception>
 #include <new>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -61,14 +60,10 @@ class CpuEngine final : public engine::Engine {
   ~CpuEngine() override {
     const engine::Leaving leaving;
     for (const auto& lane : lanes_) lane->flags().leave_at(leaving.deadline_ns());
-    drain();
+    for (const auto& lane : lanes_) lane->drain();
     watch_.reset();
   }
 
-  const std::string& name() const override {
-    static const std::string cpu = "cpu";
-    return cpu;
-  }
   int default_num_sms() const override { return team_->size(); }
   bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
@@ -90,10 +85,6 @@ class CpuEngine final : public engine::Engine {
 
   void fetch(void* to, const void* from, std::int64_t bytes) override {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
-
-  void drain() override {
-    for (const auto& lane : lanes_) lane->drain();
   }
 
  private:

@@ -113,13 +113,9 @@ class CudaEngine final : public engine::Engine {
     const CurrentDevice current(device_);
     const engine::Leaving leaving;
     for (const auto& lane : lanes_) lane->host().leave_at(leaving.deadline_ns());
-    drain();
+    for (const auto& lane : lanes_) lane->drain();
   }
 
-  const std::string& name() const override {
-    static const std::string cuda = "cuda";
-    return cuda;
-  }
   int default_num_sms() const override { return std::min(default_sms, sms_); }
   bool checks_by_default() const override { return false; }
   const char* device_error() const override { return "CUDA error"; }
@@ -132,16 +128,21 @@ class CudaEngine final : public engine::Engine {
     for (const auto& lane : lanes_) lane->host().set_deadline_ns(deadline_ms * std::int64_t{1'000'000});
   }
 
+  bool captures(void* stream) const override {
+    if (capture_of(static_cast<cudaStream_t>(stream)).id == 0) return false;
+    if (form_ == AwaitForm::stream) return true;
+    throw ArgumentError(fmt::format("rank {}: the stream is being captured, but in this process a host thread waits for the "
+                                    "peers, and a graph has none; set CUDA_DEVICE_MAX_CONNECTIONS=32 (or fewer ranks per "
+                                    "process, or SLUICE_CUDA_AWAIT=stream)", view_.rank),
+                        view_.rank);
+  }
+
   void fetch(void* to, const void* from, std::int64_t bytes) override {
     const CurrentDevice current(device_);
     const UntouchedCaptures beside;
     const std::lock_guard lock(copies_mutex_);
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, *copies_), "cudaMemcpyAsync", view_.rank);
     check(cudaStreamSynchronize(*copies_), "cudaStreamSynchronize", view_.rank);
-  }
-
-  void drain() override {
-    for (const auto& lane : lanes_) lane->drain();
   }
 
  private:
@@ -155,7 +156,6 @@ class CudaEngine final : public engine::Engine {
     view_.event_on = [pool = events_](void* stream) -> std::shared_ptr<engine::LaneEvent> {
       return event_on(pool, static_cast<cudaStream_t>(stream));
     };
-    view_.captures = [this](void* stream) { return captures(static_cast<cudaStream_t>(stream)); };
     const int channels = spec_.page.channels;
     const int here = group_->in_one_process() ? channels * spec_.topology.ranks : channels;
     form_ = choose_form(std::max(here, lanes_here_.count()), spec_.topology.ranks, view_.rank);
@@ -181,15 +181,6 @@ class CudaEngine final : public engine::Engine {
     auto event = std::make_shared<CudaEvent>(pool);
     check(event->record(stream), "cudaEventRecord", -1);
     return event;
-  }
-
-  bool captures(cudaStream_t stream) const {
-    if (capture_of(stream).id == 0) return false;
-    if (form_ == AwaitForm::stream) return true;
-    throw ArgumentError(fmt::format("rank {}: the stream is being captured, but in this process a host thread waits for the "
-                                    "peers, and a graph has none; set CUDA_DEVICE_MAX_CONNECTIONS=32 (or fewer ranks per "
-                                    "process, or SLUICE_CUDA_AWAIT=stream)", view_.rank),
-                        view_.rank);
   }
 
   EnginePage page_at(std::byte* base) const {
