@@ -28,7 +28,7 @@ Prepared prepare(CommunicatorOptions options, int rank, int ranks) {
   const api::EngineEntry& engine = api::find_engine(options.engine);
   options.engine = engine.name;
   if (options.checks == Checks::by_default) {
-    if (const auto check = api::check_from_environment()) options.checks = *check ? Checks::on : Checks::off;
+    options.checks = api::check_from_environment().value_or(engine.checks) ? Checks::on : Checks::off;
   }
   return {core::resolve(options, rank, ranks, engine.engine_bytes(options.channels, ranks, options.experts)), &engine};
 }

@@ -76,8 +76,6 @@ CommunicatorState::Admission::Admission(CommunicatorState& state, int channel, c
 CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine)
     : config_(std::move(config)), nodes_(std::move(nodes)), engine_(std::move(engine)),
       memory_(std::make_shared<Memory>(engine_->window())) {
-  Checks& checks = config_.options.checks;
-  if (checks == Checks::by_default) checks = engine_->checks_by_default() ? Checks::on : Checks::off;
   for (int c = 0; c < config_.options.channels; ++c) channels_.push_back(std::make_unique<Channel>());
   log(LogLevel::info, fmt::format("communicator on rank {} of {}: engine {}, {} channels, window of {} bytes",
                                   config_.topology.rank, config_.topology.ranks, config_.options.engine, config_.options.channels,

@@ -143,7 +143,6 @@ Config resolve(const CommunicatorOptions& options, int rank, int ranks, std::int
 
 std::string agreement_of(const CommunicatorOptions& o) {
   constexpr const char* layouts[] = {"packed", "grouped", "padded"};
-  constexpr const char* checks[] = {"by default", "on", "off"};
   std::string split;
   for (const int first : o.first_expert) split += fmt::format("{}{}", split.empty() ? "" : " ", first);
   if (split.empty()) split = "an even split";
@@ -151,7 +150,7 @@ std::string agreement_of(const CommunicatorOptions& o) {
       "version={}\nengine={}\nmax_tokens={}\nexperts={}\nhidden={}\ntopk={}\ndtype={}\nlayout={}\nalignment={}\ncapacity={}\n"
       "first_expert={}\nchannels={}\narena_bytes={}\ndeadline_ms={}\nchecks={}\n",
       version(), o.engine, o.max_tokens, o.experts, o.hidden, o.topk, name_of(o.dtype), layouts[static_cast<int>(o.layout)],
-      o.alignment, o.capacity, split, o.channels, o.arena_bytes, o.deadline_ms, checks[static_cast<int>(o.checks)]);
+      o.alignment, o.capacity, split, o.channels, o.arena_bytes, o.deadline_ms, o.checks == Checks::on ? "on" : "off");
 }
 
 void check_agreement(const std::vector<std::vector<std::byte>>& texts, int rank) {

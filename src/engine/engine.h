@@ -64,7 +64,6 @@ class Engine {
   // Everything submitted has run, by success or by failure, when the destructor returns.
   virtual ~Engine() = default;
   virtual int default_num_sms() const = 0;
-  virtual bool checks_by_default() const = 0;
   // What Status::code numbers, for messages that may outlive the engine.
   virtual const char* device_error() const { return "error"; }
   virtual const WindowView& window() const = 0;

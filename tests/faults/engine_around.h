@@ -12,7 +12,6 @@ class EngineAround : public engine::Engine {
  public:
   explicit EngineAround(std::unique_ptr<engine::Engine> inside) : inside_(std::move(inside)) {}
   int default_num_sms() const override { return inside_->default_num_sms(); }
-  bool checks_by_default() const override { return inside_->checks_by_default(); }
   const char* device_error() const override { return inside_->device_error(); }
   const engine::WindowView& window() const override { return inside_->window(); }
   engine::Lane& lane(int channel) override { return inside_->lane(channel); }

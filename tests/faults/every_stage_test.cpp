@@ -47,6 +47,7 @@ class Rank {
     options.dtype = DataType::fp32;
     options.channels = 1;
     options.deadline_ms = c.deadline_ms;
+    options.checks = Checks::on;
     const core::Config config = core::resolve(options, rank, ranks, cpu::engine_bytes(1, ranks, options.experts));
     engine::EngineSpec spec;
     spec.topology = config.topology;

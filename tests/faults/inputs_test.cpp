@@ -60,6 +60,7 @@ class CombineInputs : public ::testing::Test {
     options.dtype = DataType::fp32;
     options.channels = 1;
     options.arena_bytes = 1 << 20;
+    options.checks = Checks::on;
     const core::Config config = core::resolve(options, 0, 1, cpu::engine_bytes(1, 1, options.experts));
     engine::EngineSpec spec;
     spec.topology = config.topology;

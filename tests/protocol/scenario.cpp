@@ -49,6 +49,7 @@ Scenario::Scenario(const Plan& plan) : plan_(plan) {
   options.topk = plan.ranks;
   options.channels = plan.channels;
   options.arena_bytes = 4096;  // the window's counts
+  options.checks = Checks::on;
   for (int r = 0; r < plan.ranks; ++r) {
     const core::Config config = core::resolve(options, r, plan.ranks, engine_bytes(plan.channels));
     comms_.push_back(std::make_unique<core::CommunicatorState>(

@@ -120,7 +120,6 @@ class StepEngine final : public engine::Engine {
  public:
   StepEngine(StepWorld& world, int rank);
   int default_num_sms() const override { return 1; }
-  bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
   engine::Lane& lane(int channel) override;
   std::shared_ptr<engine::LaneEvent> make_event() override;

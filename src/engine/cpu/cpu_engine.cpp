@@ -65,7 +65,6 @@ class CpuEngine final : public engine::Engine {
   }
 
   int default_num_sms() const override { return team_->size(); }
-  bool checks_by_default() const override { return true; }
   const engine::WindowView& window() const override { return view_; }
   engine::Lane& lane(int channel) override { return *lanes_[static_cast<std::size_t>(channel)]; }
   std::shared_ptr<engine::LaneEvent> make_event() override { return std::make_shared<CpuEvent>(); }

@@ -117,7 +117,6 @@ class CudaEngine final : public engine::Engine {
   }
 
   int default_num_sms() const override { return std::min(default_sms, sms_); }
-  bool checks_by_default() const override { return false; }
   const char* device_error() const override { return "CUDA error"; }
   const engine::WindowView& window() const override { return view_; }
   engine::Lane& lane(int channel) override { return *lanes_[static_cast<std::size_t>(channel)]; }
