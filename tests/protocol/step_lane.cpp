@@ -158,7 +158,7 @@ void StepLane::depend(const core::Depend& dependency) {
 namespace {
 
 void run_here(const core::Run& run, std::int64_t operation, bool well = true) {
-  cpu::TeamOfOne team;
+  static cpu::WorkerTeam team(1);  // has no thread and keeps nothing
   cpu::KernelContext context{team, 1, operation, 0, well};
   std::visit([&](const auto& kernel) { cpu::run_kernel(kernel, context); }, run.kernel);
 }

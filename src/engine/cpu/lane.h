@@ -40,7 +40,7 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
  public:
   struct Parts {
     std::unique_ptr<ChannelFlags> flags;
-    Team* team = nullptr;
+    WorkerTeam* team = nullptr;
     std::int64_t spin_ns = 0;
   };
 

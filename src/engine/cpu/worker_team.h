@@ -8,18 +8,20 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cpu/kernels.h"
-
 namespace sluice::cpu {
 
 // Shared by the lanes of one rank. Helpers sleep between kernels. A lane that finds them busy with
 // another lane's kernel does its work alone instead of waiting.
-class WorkerTeam final : public Team {
+class WorkerTeam {
  public:
-  explicit WorkerTeam(int size);
-  ~WorkerTeam() override;
-  int size() const override { return size_; }
-  void parallel(std::int64_t count, int workers, const std::function<void(std::int64_t, std::int64_t)>& body) override;
+  explicit WorkerTeam(int size);  // the caller and size - 1 helpers
+  ~WorkerTeam();
+  WorkerTeam(const WorkerTeam&) = delete;
+  WorkerTeam& operator=(const WorkerTeam&) = delete;
+  int size() const { return size_; }
+  // Calls body(begin, end) on contiguous parts of [0, count), at most `workers` at once, each part by
+  // one thread, and returns when all have ended.
+  void parallel(std::int64_t count, int workers, const std::function<void(std::int64_t, std::int64_t)>& body);
 
  private:
   void help(int index);
