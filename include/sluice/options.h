@@ -17,6 +17,12 @@ enum class Layout : std::uint8_t {
   padded,   // [local experts, capacity, H]
 };
 
+// "packed", "grouped" or "padded".
+constexpr const char* name_of(Layout layout) noexcept {
+  constexpr const char* names[] = {"packed", "grouped", "padded"};
+  return static_cast<int>(layout) < 3 ? names[static_cast<int>(layout)] : "unknown";
+}
+
 // Who learns how many rows came.
 enum class Counts : std::uint8_t {
   exact,    // the call waits for the counts (not for the rows) and the result has just that many rows

@@ -74,10 +74,6 @@ std::int64_t largest_sum(const BenchCase& bench, bool of_row, bool local_too) {
 }  // namespace
 
 const char* name_of(Op op) { return op == Op::dispatch ? "dispatch" : "combine"; }
-const char* name_of(Layout layout) {
-  constexpr const char* names[] = {"packed", "grouped", "padded"};
-  return names[static_cast<int>(layout)];
-}
 const char* name_of(Counts counts) { return counts == Counts::exact ? "exact" : "bounded"; }
 
 std::int64_t BenchCase::row_bytes() const {

@@ -20,7 +20,6 @@ namespace sluice::cli {
 
 enum class Op { dispatch, combine };
 const char* name_of(Op op);
-const char* name_of(Layout layout);
 const char* name_of(Counts counts);
 
 // The flags that fix a communicator's shape.

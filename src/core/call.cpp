@@ -11,11 +11,6 @@ namespace sluice::core {
 
 namespace {
 
-std::string layout_name(Layout layout) {
-  constexpr const char* names[] = {"packed", "grouped", "padded"};
-  return layout <= Layout::padded ? names[static_cast<int>(layout)] : fmt::format("{}", static_cast<int>(layout));
-}
-
 void check_row_bytes(const ArgumentCheck& check, std::int64_t bytes, std::int64_t hidden, DataType type) {
   if (hidden <= limits::row_bytes && bytes > 0 && bytes % limits::row_bytes_multiple == 0 && bytes <= limits::row_bytes) return;
   check.refuse(fmt::format("rows of {} elements of {} have {} bytes, which is not a multiple of {} up to {}", hidden,
@@ -160,8 +155,8 @@ void check_routing(const DispatchArgs& args, const Config& config, const std::st
     call.topk = args.route.topk();
     const Layout made = args.route.state()->tables.layout;
     if (args.layout != made) {
-      check.refuse(fmt::format("layout = {}, but the route was made for another layout, {}", layout_name(args.layout),
-                               layout_name(made)));
+      check.refuse(fmt::format("layout = {}, but the route was made for another layout, {}", name_of(args.layout),
+                               name_of(made)));
     }
   }
   if (call.tokens > config.options.max_tokens) {

@@ -142,14 +142,13 @@ Config resolve(const CommunicatorOptions& options, int rank, int ranks, std::int
 }
 
 std::string agreement_of(const CommunicatorOptions& o) {
-  constexpr const char* layouts[] = {"packed", "grouped", "padded"};
   std::string split;
   for (const int first : o.first_expert) split += fmt::format("{}{}", split.empty() ? "" : " ", first);
   if (split.empty()) split = "an even split";
   return fmt::format(
       "version={}\nengine={}\nmax_tokens={}\nexperts={}\nhidden={}\ntopk={}\ndtype={}\nlayout={}\nalignment={}\ncapacity={}\n"
       "first_expert={}\nchannels={}\narena_bytes={}\ndeadline_ms={}\nchecks={}\n",
-      version(), o.engine, o.max_tokens, o.experts, o.hidden, o.topk, name_of(o.dtype), layouts[static_cast<int>(o.layout)],
+      version(), o.engine, o.max_tokens, o.experts, o.hidden, o.topk, name_of(o.dtype), name_of(o.layout),
       o.alignment, o.capacity, split, o.channels, o.arena_bytes, o.deadline_ms, o.checks == Checks::on ? "on" : "off");
 }
 

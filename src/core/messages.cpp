@@ -26,7 +26,7 @@ std::string value_name(Field field, std::int64_t value) {
   switch (field) {
     case Field::kind: return pick({"none", "dispatch", "combine"});
     case Field::routing: return pick({"expert ids", "a rank mask", "a route"});
-    case Field::layout: return pick({"packed", "grouped", "padded"});
+    case Field::layout: return pick({sluice::name_of(Layout::packed), sluice::name_of(Layout::grouped), sluice::name_of(Layout::padded)});
     case Field::dtype: return sluice::name_of(static_cast<DataType>(value));
     case Field::counts: return pick({"exact", "bounded"});
     case Field::quantise: return pick({"none", "e4m3", "e4m3_power_of_two"});
