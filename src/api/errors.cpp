@@ -1,8 +1,4 @@
 #include <sluice/errors.h>
-#include <sluice/version.h>
-
-#define SLUICE_TEXT(x) #x
-#define SLUICE_NUMBER(x) SLUICE_TEXT(x)
 
 namespace sluice {
 
@@ -11,9 +7,5 @@ ArgumentError::~ArgumentError() = default;
 PeerError::~PeerError() = default;
 CapacityError::~CapacityError() = default;
 SystemError::~SystemError() = default;
-
-const char* version() noexcept {
-  return SLUICE_NUMBER(SLUICE_VERSION_MAJOR) "." SLUICE_NUMBER(SLUICE_VERSION_MINOR) "." SLUICE_NUMBER(SLUICE_VERSION_PATCH);
-}
 
 }  // namespace sluice

@@ -14,7 +14,7 @@ namespace sluice::boot {
 
 class GroupState {
  public:
-  virtual ~GroupState();
+  virtual ~GroupState() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;

@@ -121,12 +121,6 @@ void Arena::insert_gap(std::int64_t offset, std::int64_t bytes, Events after) {
   gaps_.emplace(offset, Gap{bytes, std::move(after)});
 }
 
-std::int64_t Arena::used() const {
-  std::int64_t sum = 0;
-  for (const auto& [offset, block] : blocks_) sum += block.first;
-  return sum;
-}
-
 std::string Arena::describe_use() const {
   std::map<Owner, std::int64_t> use;
   for (const auto& [offset, block] : blocks_) use[block.second] += block.first;

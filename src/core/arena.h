@@ -46,7 +46,6 @@ class Arena {
   // a peer of a failed operation may still write there.
   void free(const Block& block, Events uses);
 
-  std::int64_t used() const;
   // Who has how much, for a sentence.
   std::string describe_use() const;
 

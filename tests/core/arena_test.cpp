@@ -46,7 +46,7 @@ TEST(arena, blocks_do_not_overlap_and_everything_comes_back) {
     }
   }
   for (const auto& [offset, block] : held) arena.free(block, {});
-  EXPECT_EQ(arena.used(), 0);
+  EXPECT_EQ(arena.describe_use(), "all of it free");
   EXPECT_EQ(arena.largest(1 << 30), 1 << 20);
 }
 

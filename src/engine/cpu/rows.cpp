@@ -52,7 +52,7 @@ namespace sluice::cpu {
 HWY_EXPORT(stream_row_here);
 
 void copy_row(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  std::memcpy(to, from, bytes);
 }
 
 void stream_row(void* to, const void* from, std::size_t bytes) {
