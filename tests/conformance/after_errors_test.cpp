@@ -1,5 +1,5 @@
-// C6 and F8: the call behind a bad one, an error that meets a callback that throws, and data of an operation
-// that failed.
+// S4, U2 and F8: the call behind a bad one, an error that meets a callback that throws, and data of an
+// operation that failed.
 #include <stdexcept>
 
 #include "drive.h"
@@ -9,11 +9,7 @@ namespace conformance {
 namespace {
 
 Recipe base(const At& at, std::uint64_t seed) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
+  Recipe recipe = small_recipe(at.ranks, seed);
   recipe.call.counts = Counts::bounded;
   return recipe;
 }
@@ -23,6 +19,36 @@ Job bad_job(const Recipe& recipe, std::size_t place, std::int64_t id) {
   Job job(recipe);
   job.problem.inputs[0].ids[place] = id;
   return job;
+}
+
+// bounded, checked: a bad id shows at `ready`, and one that nobody waited for at the next host call.
+PROMISE(S4, a_bad_id_of_a_bounded_call_shows_at_ready_and_at_the_next_call, {{2}}) {
+  Recipe recipe = small_recipe(at.ranks, 10);
+  recipe.call.counts = Counts::bounded;
+  recipe.call.checks = Checks::on;
+  const Job legal(recipe);
+  Job job(recipe);
+  job.problem.inputs[0].ids[6] = 999;
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    const sluice::Event ready = comm.dispatch(brought->args).ready;
+    self.group.barrier();
+    sleep_ms(100);
+    const auto next = bring(legal.problem, self.rank);
+    const auto call = [&] { comm.dispatch(next->args).ready.wait(); };
+    if (self.rank == 0) {
+      expect_error<sluice::ArgumentError>(call, {"999"});
+      expect_error<sluice::ArgumentError>([&] { ready.wait(); }, {"999", "row 1", "column 2"});
+    } else {
+      expect_error<sluice::PeerError>([&] { ready.wait(); }, {"rank 0 refused"});
+      try {
+        call();
+      } catch (const sluice::PeerError&) {
+      }
+    }
+    round_trip(comm, legal, self.rank, {});
+  });
 }
 
 // Whoever waits is told of the ids of its own call, whatever the other call was told.

@@ -1,9 +1,4 @@
-// C2, C4 to C8 and C10: bounded calls, padding, capacity, illegal calls, life times, workers, several of all.
-#include <unistd.h>
-
-#include <cmath>
-#include <cstring>
-#include <fstream>
+// C2, C4 and C6: bounded calls, padding and counts, illegal calls.
 #include <limits>
 
 #include "drive.h"
@@ -12,21 +7,8 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
-
-Recipe base(const At& at, std::uint64_t seed) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
-  return recipe;
-}
-
 PROMISE(C2, bounded_dispatch_and_combine_do_not_wait_for_peers, {{2, 3}}) {
-  Recipe recipe = base(at, 1);
+  Recipe recipe = small_recipe(at.ranks, 1);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -58,7 +40,7 @@ PROMISE(C2, bounded_dispatch_and_combine_do_not_wait_for_peers, {{2, 3}}) {
 PROMISE(C4, padding_is_clean_even_over_old_memory, {{2, 3}}) {
   for (Layout layout : layouts)
     for (Quantise form : {Quantise::none, Quantise::e4m3}) {
-      Recipe recipe = base(at, 6);
+      Recipe recipe = small_recipe(at.ranks, 6);
       recipe.experts = 16 * at.ranks;
       recipe.tokens = {3, 1};
       recipe.max_tokens = 128;
@@ -96,7 +78,7 @@ PROMISE(C4, padding_is_clean_even_over_old_memory, {{2, 3}}) {
 PROMISE(C4, aligned_and_unaligned_counts_are_both_there, {{1, 2, 4}}) {
   for (std::int64_t alignment : {1, 2, 16, 100, 128})
     for (Counts counts : {Counts::exact, Counts::bounded}) {
-      Recipe recipe = base(at, 13);
+      Recipe recipe = small_recipe(at.ranks, 13);
       recipe.call.layout = Layout::grouped;
       recipe.call.alignment = alignment;
       recipe.call.counts = counts;
@@ -111,71 +93,38 @@ PROMISE(C4, aligned_and_unaligned_counts_are_both_there, {{1, 2, 4}}) {
     }
 }
 
-// Rows that the fullest rank (padded: expert) needs.
-std::int64_t need_of(const Job& job) {
-  std::int64_t need = 0;
-  for (const Arrivals& arrivals : job.arrivals) {
-    if (job.problem.call.layout != Layout::padded)
-      need = std::max(need, arrivals.end);
-    else
-      for (std::int64_t n : arrivals.per_expert) need = std::max(need, n);
-  }
-  return need;
-}
-
-PROMISE(C5, too_little_capacity_is_an_error_on_every_rank_before_any_row_moves, {{1, 2, 3}}) {
-  for (Layout layout : layouts)
-    for (Counts counts : {Counts::exact, Counts::bounded}) {
-      Recipe recipe = base(at, 51);
+// Case 25. Rows per expert, added up over ten calls with -1 and padding.
+PROMISE(C4, expert_load_adds_up_over_ten_calls, {{1, 2, 4}}) {
+  for (Layout layout : layouts) {
+    std::vector<Job> jobs;
+    for (int i = 0; i < 10; ++i) {
+      Recipe recipe = small_recipe(at.ranks, 250 + static_cast<std::uint64_t>(i));
+      recipe.missing = 0.3;
+      recipe.max_tokens = 20;
       recipe.call.layout = layout;
-      recipe.call.counts = counts;
-      const Job enough(recipe);
-      const std::int64_t need = need_of(enough);
-      recipe.call.capacity = need - 1;
-      const Job job(recipe);
-      recipe.call.capacity = need;
-      const Job just(recipe);
-      run_ranks(at.place, at.ranks, [&](Rank& self) {
-        sluice::CommunicatorOptions options = options_for(enough.problem, self.engine);
-        options.arena_bytes = 8 << 20;
-        sluice::Communicator comm(self.group, options);
-        Manner manner;
-        manner.own_output = true;
-        const auto brought = bring(job.problem, self.rank, manner);
-        expect_error<sluice::CapacityError>([&] { comm.dispatch(brought->args).ready.wait(); },
-                                            {std::to_string(need), std::to_string(need - 1)});
-        for (std::byte b : brought->output) ASSERT_EQ(b, std::byte{0xa5}) << "a row has moved";
-        Round round;
-        round.manner.own_output = true;
-        round_trip(comm, just, self.rank, round);
-      });
+      recipe.call.alignment = layout == Layout::grouped ? 8 : 1;
+      recipe.call.counts = i % 2 ? Counts::exact : Counts::bounded;
+      jobs.emplace_back(recipe);
     }
-}
-
-PROMISE(C5, rows_past_the_capacity_are_dropped_by_rule_and_counted, {{1, 2, 3, 5}}) {
-  for (Layout layout : layouts)
-    for (Counts counts : {Counts::exact, Counts::bounded})
-      for (bool own_output : {false, true}) {
-        Recipe recipe = base(at, 52);
-        recipe.call.layout = layout;
-        recipe.call.counts = counts;
-        recipe.call.alignment = layout == Layout::grouped ? 4 : 1;
-        const std::int64_t need = need_of(Job(recipe));
-        recipe.call.on_overflow = OnOverflow::drop;
-        recipe.call.capacity = std::max<std::int64_t>(1, need * 2 / 3);
-        const Job job(recipe);
-        run_ranks(at.place, at.ranks, [&](Rank& self) {
-          Round round;
-          round.manner.own_output = own_output;
-          round.combine.values = true;
-          run_job(self, job, round);
-        });
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      sluice::Communicator comm(self.group, options_for(jobs[0].problem, self.engine));
+      CallVector<std::int32_t> load(index(comm.local_experts()), 0), truth = load;
+      for (const Job& job : jobs) {
+        const auto brought = bring(job.problem, self.rank);
+        brought->args.expert_load = sluice::TensorView(load.data(), DataType::int32, comm.local_experts());
+        comm.dispatch(brought->args).ready.wait();
+        for (const Input& in : job.problem.inputs)
+          for (std::int64_t id : in.ids)
+            if (job.problem.owner(id) == self.rank) ++truth[index(id - comm.first_expert(self.rank))];
       }
+      EXPECT_EQ(load, truth);
+    });
+  }
 }
 
 // Case 4: over the limit on one rank.
 PROMISE(C6, more_tokens_than_max_tokens_is_refused_and_the_next_call_works, {{2, 3}}) {
-  Recipe recipe = base(at, 4);
+  Recipe recipe = small_recipe(at.ranks, 4);
   recipe.tokens = {129, 5};
   recipe.max_tokens = 128;
   const Job over(recipe);
@@ -199,7 +148,7 @@ PROMISE(C6, more_tokens_than_max_tokens_is_refused_and_the_next_call_works, {{2,
 
 // One illegal argument after another, on one rank each time.
 PROMISE(C6, any_illegal_argument_is_refused_at_once_and_the_next_call_works, {{2, 3}}) {
-  const Job job(base(at, 61));
+  const Job job(small_recipe(at.ranks, 61));
   using Spoil = void (*)(sluice::DispatchArgs&);
   const Spoil spoils[] = {[](sluice::DispatchArgs& a) { a.rows = {}; },
                           [](sluice::DispatchArgs& a) { a.rows.data = nullptr; },
@@ -232,8 +181,21 @@ PROMISE(C6, any_illegal_argument_is_refused_at_once_and_the_next_call_works, {{2
   });
 }
 
+PROMISE(C6, a_channel_that_does_not_exist_is_refused, {{2}}) {
+  const Job job(small_recipe(at.ranks, 9));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    for (int channel : {-1, 2, 1000}) {
+      const auto brought = bring(job.problem, self.rank);
+      brought->args.channel = channel;
+      expect_error<sluice::ArgumentError>([&] { comm.dispatch(brought->args); });
+    }
+    round_trip(comm, job, self.rank, {});
+  });
+}
+
 PROMISE(C6, an_illegal_combine_is_refused_and_the_next_works, {{2, 3}}) {
-  const Job job(base(at, 62));
+  const Job job(small_recipe(at.ranks, 62));
   using Spoil = void (*)(sluice::CombineArgs&);
   const Spoil spoils[] = {[](sluice::CombineArgs& a) { a.rows = {}; },
                           [](sluice::CombineArgs& a) { a.route = {}; },
@@ -262,6 +224,14 @@ PROMISE(C6, an_illegal_combine_is_refused_and_the_next_works, {{2, 3}}) {
       if (failed_here()) return;
     }
     check_combine(job, self.rank, call, comm.combine(returned->args));
+  });
+}
+
+PROMISE(C6, memory_of_an_unknown_type_is_refused, {{1}}) {
+  const Job job(small_recipe(at.ranks, 48));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    expect_error<sluice::ArgumentError>([&] { comm.allocate(1, 64, static_cast<DataType>(99)); }, {"dtype"});
   });
 }
 

@@ -11,8 +11,6 @@ namespace {
 using sluice::ConstTensorView;
 using sluice::TensorView;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 constexpr std::byte canary{0xa5};
 constexpr std::int64_t canary_bytes = 256;
 

@@ -8,8 +8,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // All that a caller sees of one configuration on one engine.
 struct Outcome {
   Image sent, again;

@@ -34,11 +34,7 @@ class Graph {
 };
 
 Recipe bounded(const At& at, std::uint64_t seed, Layout layout) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
+  Recipe recipe = small_recipe(at.ranks, seed);
   recipe.call.layout = layout;
   recipe.call.counts = Counts::bounded;
   return recipe;
@@ -59,7 +55,6 @@ PROMISE(C2, bounded_calls_run_from_graphs_in_any_order, {{1, 2}, Where::threads}
   const int rounds = long_runs() ? 3000 : 200;
   std::vector<std::unique_ptr<Job>> jobs;
   for (int g = 0; g < graphs_at_once; ++g) {
-    const Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
     jobs.push_back(std::make_unique<Job>(bounded(at, 60 + static_cast<std::uint64_t>(g), layouts[g])));
   }
   run_ranks(at.place, at.ranks, [&](Rank& self) {

@@ -1,23 +1,9 @@
 // F1, F7 and F8: late peers, who waited for whom, and that nobody calls a loss a success.
-#include <atomic>
-#include <cstring>
-
 #include "drive.h"
 #include "registry.h"
 
 namespace conformance {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-Recipe base(const At& at, std::uint64_t seed) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
-  return recipe;
-}
 
 sluice::CommunicatorOptions with_deadline(const Problem& problem, const std::string& engine,
                                           int deadline_ms) {
@@ -29,7 +15,7 @@ sluice::CommunicatorOptions with_deadline(const Problem& problem, const std::str
 // Case 12: late by less than the deadline.
 PROMISE(F1, a_peer_late_by_less_than_the_deadline_is_fine, {{2, 3}}) {
   for (Counts counts : {Counts::exact, Counts::bounded}) {
-    Recipe recipe = base(at, 1);
+    Recipe recipe = small_recipe(at.ranks, 1);
     recipe.call.counts = counts;
     const Job job(recipe);
     run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -46,12 +32,20 @@ PROMISE(F1, a_peer_late_by_less_than_the_deadline_is_fine, {{2, 3}}) {
   }
 }
 
+PROMISE(F1, a_rank_that_comes_late_to_the_creation_is_fine, {{2, 3}}) {
+  const Job job(small_recipe(at.ranks, 56));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    if (self.rank == 1) sleep_ms(500);
+    run_job(self, job, {});
+  });
+}
+
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Every rank gets PeerError in time; the late one too, when it comes. The channel has failed for good; a
 // new communicator works.
 void late(const At& at, bool in_combine, Counts counts) {
-  Recipe recipe = base(at, 2);
+  Recipe recipe = small_recipe(at.ranks, 2);
   recipe.call.counts = counts;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -95,16 +89,18 @@ void late(const At& at, bool in_combine, Counts counts) {
 PROMISE(F1, a_peer_later_than_the_deadline_ends_the_dispatch_everywhere, {{2, 3, 4}}) {
   late(at, false, Counts::exact);
 }
+
 PROMISE(F1, a_peer_later_than_the_deadline_ends_the_bounded_dispatch_everywhere, {{2, 3}}) {
   late(at, false, Counts::bounded);
 }
+
 PROMISE(F1, a_peer_later_than_the_deadline_ends_the_combine_everywhere, {{2, 3}}) {
   late(at, true, Counts::exact);
 }
 
 PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
   for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
-    Recipe recipe = base(at, 3);
+    Recipe recipe = small_recipe(at.ranks, 3);
     recipe.call.layout = layout;
     recipe.call.counts = Counts::bounded;
     const Job job(recipe);
@@ -127,7 +123,7 @@ PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
 }
 
 PROMISE(F1, the_deadline_can_be_changed_while_it_runs, {{2}}) {
-  Recipe recipe = base(at, 4);
+  Recipe recipe = small_recipe(at.ranks, 4);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -151,7 +147,7 @@ PROMISE(F1, the_deadline_can_be_changed_while_it_runs, {{2}}) {
 
 // A rank that leaves without its part is noticed long before the deadline.
 PROMISE(F1, a_rank_that_left_is_noticed_at_once, {{2, 3}}) {
-  const Job job(base(at, 5));
+  const Job job(small_recipe(at.ranks, 5));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 20'000));
     round_trip(comm, job, self.rank, {});
@@ -163,10 +159,32 @@ PROMISE(F1, a_rank_that_left_is_noticed_at_once, {{2, 3}}) {
   });
 }
 
+PROMISE(F1, an_operation_that_waits_for_an_event_hears_that_a_peer_gave_up, {{2}}) {
+  if (on_cuda()) GTEST_SKIP() << "a stream that waits for another stream's event cannot be released";
+  Recipe recipe = small_recipe(at.ranks, 46);
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+    options.deadline_ms = 60'000;
+    sluice::Communicator stuck(self.group, options);
+    options.deadline_ms = 700;
+    sluice::Communicator comm(self.group, options);
+    const auto brought = bring(job.problem, self.rank), other = bring(job.problem, self.rank);
+    self.group.barrier();
+    sluice::DispatchArgs args = brought->args;
+    if (self.rank == 0) args.after = stuck.dispatch(other->args).ready;  // rank 1 never calls
+    const double began = now_ms();
+    const sluice::DispatchResult sent = comm.dispatch(args);
+    expect_error<sluice::PeerError>([&] { sent.ready.wait(); });
+    EXPECT_LT(now_ms() - began, (700 + 1000) * slower());
+  });
+}
+
 PROMISE(F7, waiting_is_counted_for_the_rank_that_was_late, {{2, 3}}) {
   constexpr int rounds = 5;
   constexpr double delay_ms = 60;
-  Recipe recipe = base(at, 7);
+  Recipe recipe = small_recipe(at.ranks, 7);
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
@@ -196,7 +214,7 @@ PROMISE(F7, waiting_is_counted_for_the_rank_that_was_late, {{2, 3}}) {
 }
 
 PROMISE(F7, waiting_in_combine_is_counted_too, {{2, 3}}) {
-  const Job job(base(at, 8));
+  const Job job(small_recipe(at.ranks, 8));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     const auto brought = bring(job.problem, self.rank);
@@ -223,7 +241,7 @@ PROMISE(F7, waiting_in_combine_is_counted_too, {{2, 3}}) {
 PROMISE(F8, success_means_that_every_row_has_arrived, {{2, 3, 4}}) {
   const int rounds = long_runs() ? 200 : 14;
   for (Layout layout : {Layout::packed, Layout::grouped}) {
-    Recipe recipe = base(at, 88);
+    Recipe recipe = small_recipe(at.ranks, 88);
     recipe.call.layout = layout;
     recipe.call.counts = Counts::bounded;
     const Job job(recipe);
@@ -249,6 +267,37 @@ PROMISE(F8, success_means_that_every_row_has_arrived, {{2, 3, 4}}) {
       }
     });
   }
+}
+
+// As F8 for combine: whoever reports success has the whole sum.
+PROMISE(F8, a_combine_that_reports_success_is_complete, {{2, 3, 4}}) {
+  const int rounds = long_runs() ? 200 : 12;
+  Recipe recipe = small_recipe(at.ranks, 11);
+  recipe.call.layout = Layout::grouped;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    for (int round = 0; round < rounds && !failed_here(); ++round) {
+      Random random(static_cast<std::uint64_t>(round) + 50);  // the same on all ranks
+      const int late_rank = static_cast<int>(random.below(self.size));
+      const int lateness = static_cast<int>(random.between(20, 90));
+      std::vector<int> deadlines;
+      for (int r = 0; r < self.size; ++r) deadlines.push_back(static_cast<int>(random.between(20, 90)));
+      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+      const auto brought = bring(job.problem, self.rank);
+      const sluice::DispatchResult sent = comm.dispatch(brought->args);
+      check_dispatch(job, self.rank, sent, *brought);
+      const CombineCall call = combine_call(job.problem);
+      const auto returned = give_back(comm, job, self.rank, sent, call);
+      comm.set_deadline_ms(deadlines[index(self.rank)]);
+      self.group.barrier();
+      if (self.rank == late_rank) sleep_ms(lateness);
+      try {
+        check_combine(job, self.rank, call, comm.combine(returned->args));
+      } catch (const sluice::PeerError&) {
+      }
+      self.group.barrier();
+    }
+  });
 }
 
 }  // namespace

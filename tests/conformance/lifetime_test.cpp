@@ -1,7 +1,10 @@
 // C7, C8, C10 and what a communicator says of itself: life times, growth, workers, several at once.
 #include <dirent.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -13,21 +16,8 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
-
-Recipe base(const At& at, std::uint64_t seed) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
-  return recipe;
-}
-
 PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
-  Recipe recipe = base(at, 7);
+  Recipe recipe = small_recipe(at.ranks, 7);
   recipe.call.counts = Counts::bounded;
   recipe.call.scales = 2;
   const Job job(recipe);
@@ -76,7 +66,7 @@ PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
 
 PROMISE(C7, results_routes_and_events_outlive_the_communicator, {{1, 2, 3}}) {
   for (Layout layout : layouts) {
-    Recipe recipe = base(at, 8);
+    Recipe recipe = small_recipe(at.ranks, 8);
     recipe.call.layout = layout;
     const Job job(recipe);
     run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -117,7 +107,7 @@ std::int64_t entries(const char* folder) {
 
 PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
   constexpr int rounds = 10000;
-  Recipe recipe = base(at, 9);
+  Recipe recipe = small_recipe(at.ranks, 9);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -159,8 +149,80 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
   });
 }
 
+// Of this process.
+std::int64_t resident_kb() {
+  std::ifstream status("/proc/self/statm");
+  std::int64_t size = 0, resident = 0;
+  status >> size >> resident;
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+PROMISE(C7, a_host_that_runs_far_ahead_holds_little_per_call, {{2}, Where::processes}) {
+  if (on_cuda() || sanitized) GTEST_SKIP() << "measures the memory of plain processes";
+  Recipe recipe = small_recipe(at.ranks, 43);
+  recipe.call.counts = Counts::bounded;
+  recipe.tokens = {4};
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    round_trip(comm, job, self.rank, {});
+    const auto brought = bring(job.problem, self.rank);
+    self.group.barrier();
+    if (self.rank == 0) sleep_ms(300);
+    const std::int64_t before = resident_kb();
+    constexpr int pairs = 2000;
+    sluice::CombineResult home;
+    for (int i = 0; i < pairs; ++i) {
+      const sluice::DispatchResult sent = comm.dispatch(brought->args);
+      sluice::CombineArgs args;
+      args.rows = sent.rows;
+      args.route = sent.route;
+      home = comm.combine(args);
+    }
+    EXPECT_LT((resident_kb() - before) / pairs, 40) << "KB per dispatch and combine that are queued";
+    home.ready.wait();
+  });
+}
+
+// A module that owns its communicator and the memory of its calls.
+struct Module {
+  std::unique_ptr<sluice::Communicator> comm;
+  std::unique_ptr<Brought> brought;
+  std::shared_ptr<std::atomic<bool>> gone;
+  ~Module() {
+    comm.reset();
+    gone->store(true);
+  }
+};
+
+PROMISE(C7, the_owner_of_a_view_may_own_the_communicator, {{2}}) {
+  if (on_cuda()) GTEST_SKIP() << "on CUDA what an operation kept is let go by the next call of its channel";
+  Recipe recipe = small_recipe(at.ranks, 44);
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    const auto gone = std::make_shared<std::atomic<bool>>(false);
+    auto module = std::make_shared<Module>();
+    module->gone = gone;
+    module->comm = std::make_unique<sluice::Communicator>(self.group, options_for(job.problem, self.engine));
+    module->brought = bring(job.problem, self.rank);
+    self.group.barrier();
+    if (self.rank == 0) sleep_ms(100);
+    {
+      sluice::Communicator& comm = *module->comm;
+      sluice::DispatchArgs args = module->brought->args;
+      args.rows.owner = module;
+      module.reset();
+      comm.dispatch(args);
+    }
+    for (int i = 0; i < 400 && !gone->load(); ++i) sleep_ms(10.0 * slower());
+    EXPECT_TRUE(gone->load()) << "the communicator waits for itself";
+    self.group.barrier();
+  });
+}
+
 PROMISE(C8, any_number_of_workers_gives_the_same_bytes, {{1, 2, 3}}) {
-  Recipe recipe = base(at, 10);
+  Recipe recipe = small_recipe(at.ranks, 10);
   recipe.call.layout = Layout::grouped;
   recipe.tokens = {70, 41};
   const Job job(recipe);
@@ -185,7 +247,7 @@ PROMISE(C8, any_number_of_workers_gives_the_same_bytes, {{1, 2, 3}}) {
 PROMISE(C10, several_communicators_of_one_rank_are_used_in_turn, {{1, 2, 4}}) {
   std::vector<Job> jobs;
   for (Layout layout : layouts) {
-    Recipe recipe = base(at, 20 + static_cast<std::uint64_t>(layout));
+    Recipe recipe = small_recipe(at.ranks, 20 + static_cast<std::uint64_t>(layout));
     recipe.experts = (2 + static_cast<int>(layout)) * at.ranks;
     recipe.call.topk = 2;
     recipe.call.hidden = 32 * (1 + static_cast<int>(layout));
@@ -208,7 +270,7 @@ PROMISE(C10, several_communicators_of_one_rank_are_used_in_turn, {{1, 2, 4}}) {
 
 // Operations of two communicators in opposite order on two ranks: nothing is shared between them.
 PROMISE(C10, two_communicators_may_be_called_in_opposite_orders, {{2, 3}}) {
-  Recipe recipe = base(at, 30);
+  Recipe recipe = small_recipe(at.ranks, 30);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -226,7 +288,7 @@ PROMISE(C10, two_communicators_may_be_called_in_opposite_orders, {{2, 3}}) {
 }
 
 PROMISE(C10, a_process_may_own_two_groups, {{2}, Where::threads}) {
-  const Job job(base(at, 31));
+  const Job job(small_recipe(at.ranks, 31));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Group alone = sluice::Group::threads(1).front();
     Recipe recipe;
@@ -241,8 +303,35 @@ PROMISE(C10, a_process_may_own_two_groups, {{2}, Where::threads}) {
   });
 }
 
+PROMISE(C10, a_forked_copy_is_told_that_it_is_one, {{1, 2}, Where::processes}) {
+  const Job job(small_recipe(at.ranks, 49));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    const pid_t child = fork();
+    if (child == 0) {
+      int refused = 0;
+      const auto expect_refusal = [&](auto&& call) {
+        try {
+          call();
+        } catch (const sluice::ArgumentError& error) {
+          refused += std::strstr(error.what(), "forked copy") != nullptr;
+        }
+      };
+      expect_refusal([&] { comm.dispatch(brought->args); });
+      expect_refusal([&] { comm.combine({}); });
+      expect_refusal([&] { comm.allocate(1, 64, DataType::bf16); });
+      _exit(refused == 3 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    round_trip(comm, job, self.rank, {});
+  });
+}
+
 PROMISE(C10, a_communicator_says_what_it_is, {{1, 3}}) {
-  Recipe recipe = base(at, 32);
+  Recipe recipe = small_recipe(at.ranks, 32);
   recipe.first = {0};
   for (int r = 0; r < at.ranks; ++r) recipe.first.push_back(recipe.first.back() + r + 1);
   recipe.experts = recipe.first.back();
@@ -265,92 +354,6 @@ PROMISE(C10, a_communicator_says_what_it_is, {{1, 3}}) {
     EXPECT_EQ(sluice::Communicator::size_of(options, self.size).window_bytes,
               comm.window_size().window_bytes);
   });
-}
-
-PROMISE(V1, count_says_what_dispatch_would_send, {{1, 2, 5}}) {
-  for (bool mask : {false, true}) {
-    Recipe recipe = base(at, 33);
-    recipe.missing = 0.2;
-    recipe.call.mask = mask;
-    const Job job(recipe);
-    run_ranks(at.place, at.ranks, [&](Rank& self) {
-      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-      const auto brought = bring(job.problem, self.rank);
-      const sluice::RoutingCounts counts = comm.count(brought->args);
-      const std::int64_t tokens = job.problem.inputs[index(self.rank)].tokens;
-      ASSERT_EQ(counts.tokens_per_rank.size(), index(self.size));
-      ASSERT_EQ(counts.rank_mask.size(), index(tokens * self.size));
-      std::int64_t marked = 0;
-      for (std::uint8_t m : counts.rank_mask) marked += m != 0;
-      std::int64_t sum = 0;
-      for (int r = 0; r < self.size; ++r) {
-        EXPECT_EQ(counts.tokens_per_rank[index(r)], job.arrivals[index(r)].per_source[index(self.rank)]);
-        sum += counts.tokens_per_rank[index(r)];
-      }
-      EXPECT_EQ(marked, sum);
-      if (mask) {
-        EXPECT_TRUE(counts.tokens_per_expert.empty());
-        return;
-      }
-      std::vector<std::int64_t> chosen(index(job.problem.experts), 0);
-      for (std::int64_t id : job.problem.inputs[index(self.rank)].ids)
-        if (id >= 0) ++chosen[index(id)];
-      EXPECT_EQ(counts.tokens_per_expert, chosen);
-      const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      brought->args.expert_ids = {};
-      brought->args.route = sent.route;
-      EXPECT_EQ(comm.count(brought->args).tokens_per_rank, counts.tokens_per_rank);
-    });
-  }
-}
-
-// Case 25. Rows per expert, added up over ten calls with -1 and padding.
-// What count finds, dispatch would: the ids are checked by the same rule.
-PROMISE(S4, count_checks_ids_as_dispatch_does, {{1, 2}}) {
-  const Job job(base(at, 34));
-  run_ranks(at.place, at.ranks, [&](Rank& self) {
-    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    std::vector<std::int32_t, CallAllocator<std::int32_t>> ids{0, 1, 0, job.problem.experts};
-    sluice::DispatchArgs args;
-    args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, 2, 2);
-    args.checks = sluice::Checks::on;
-    expect_error<sluice::ArgumentError>(
-        [&] { comm.count(args); },
-        {"count on rank", "expert id " + std::to_string(job.problem.experts) + " in row 1, column 1"});
-    args.checks = sluice::Checks::off;
-    EXPECT_EQ(comm.count(args).tokens_per_expert[0], 2);
-    args.checks = static_cast<sluice::Checks>(9);
-    expect_error<sluice::ArgumentError>([&] { comm.count(args); }, {"checks = 9 is outside 0 to 2"});
-    round_trip(comm, job, self.rank, {});
-  });
-}
-
-PROMISE(C4, expert_load_adds_up_over_ten_calls, {{1, 2, 4}}) {
-  for (Layout layout : layouts) {
-    std::vector<Job> jobs;
-    for (int i = 0; i < 10; ++i) {
-      Recipe recipe = base(at, 250 + static_cast<std::uint64_t>(i));
-      recipe.missing = 0.3;
-      recipe.max_tokens = 20;
-      recipe.call.layout = layout;
-      recipe.call.alignment = layout == Layout::grouped ? 8 : 1;
-      recipe.call.counts = i % 2 ? Counts::exact : Counts::bounded;
-      jobs.emplace_back(recipe);
-    }
-    run_ranks(at.place, at.ranks, [&](Rank& self) {
-      sluice::Communicator comm(self.group, options_for(jobs[0].problem, self.engine));
-      CallVector<std::int32_t> load(index(comm.local_experts()), 0), truth = load;
-      for (const Job& job : jobs) {
-        const auto brought = bring(job.problem, self.rank);
-        brought->args.expert_load = sluice::TensorView(load.data(), DataType::int32, comm.local_experts());
-        comm.dispatch(brought->args).ready.wait();
-        for (const Input& in : job.problem.inputs)
-          for (std::int64_t id : in.ids)
-            if (job.problem.owner(id) == self.rank) ++truth[index(id - comm.first_expert(self.rank))];
-      }
-      EXPECT_EQ(load, truth);
-    });
-  }
 }
 
 }  // namespace

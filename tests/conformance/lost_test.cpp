@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <string>
 #include <thread>
 
@@ -12,15 +11,6 @@
 
 namespace conformance {
 namespace {
-
-Recipe base(const At& at, std::uint64_t seed) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
-  return recipe;
-}
 
 RunOptions losing(int rank) {
   RunOptions options;
@@ -48,7 +38,7 @@ void expect_loss(sluice::Communicator& comm, const Job& job, int rank, int lost,
 }
 
 PROMISE(F2, a_rank_killed_before_its_first_operation, {{2, 3, 5}, Where::processes}) {
-  const Job job(base(at, 1));
+  const Job job(small_recipe(at.ranks, 1));
   const int lost = at.ranks - 1;
   run_ranks(
       at.place, at.ranks,
@@ -61,7 +51,7 @@ PROMISE(F2, a_rank_killed_before_its_first_operation, {{2, 3, 5}, Where::process
 }
 
 PROMISE(F2, a_rank_killed_between_operations, {{2, 3, 5}, Where::processes}) {
-  const Job job(base(at, 2));
+  const Job job(small_recipe(at.ranks, 2));
   run_ranks(
       at.place, at.ranks,
       [&](Rank& self) {
@@ -76,7 +66,7 @@ PROMISE(F2, a_rank_killed_between_operations, {{2, 3, 5}, Where::processes}) {
 // At a random moment of running operations, several times.
 PROMISE(F2, a_rank_killed_during_an_operation, {{2, 3, 4}, Where::processes}) {
   const int times = long_runs() ? 100 : 8;
-  Recipe recipe = base(at, 3);
+  Recipe recipe = small_recipe(at.ranks, 3);
   recipe.tokens = {200, 150};
   recipe.call.hidden = 1024;
   const Job job(recipe);
@@ -100,7 +90,7 @@ PROMISE(F2, a_rank_killed_during_an_operation, {{2, 3, 4}, Where::processes}) {
 }
 
 PROMISE(F2, a_frozen_rank_is_given_up_after_the_deadline, {{2, 3}, Where::processes}) {
-  const Job job(base(at, 4));
+  const Job job(small_recipe(at.ranks, 4));
   run_ranks(
       at.place, at.ranks,
       [&](Rank& self) {
@@ -115,7 +105,7 @@ PROMISE(F2, a_frozen_rank_is_given_up_after_the_deadline, {{2, 3}, Where::proces
 }
 
 PROMISE(F2, a_rank_lost_while_communicators_are_made, {{2, 3}, Where::processes}) {
-  const Job job(base(at, 5));
+  const Job job(small_recipe(at.ranks, 5));
   run_ranks(
       at.place, at.ranks,
       [&](Rank& self) {
@@ -130,7 +120,7 @@ PROMISE(F2, a_rank_lost_while_communicators_are_made, {{2, 3}, Where::processes}
 
 // One rank gives up its body with an exception; the harness counts on every process leaving in 5 s.
 PROMISE(F4, an_exception_on_one_rank_lets_everybody_leave, {{2, 3}}) {
-  const Job job(base(at, 6));
+  const Job job(small_recipe(at.ranks, 6));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     try {
       sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
@@ -145,7 +135,7 @@ PROMISE(F4, an_exception_on_one_rank_lets_everybody_leave, {{2, 3}}) {
 }
 
 PROMISE(F4, ranks_leave_in_any_order, {{2, 3, 4}}) {
-  const Job job(base(at, 7));
+  const Job job(small_recipe(at.ranks, 7));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     for (int first = 0; first < self.size; ++first) {
       auto comm = std::make_unique<sluice::Communicator>(self.group, options_for(job.problem, self.engine));
@@ -159,7 +149,7 @@ PROMISE(F4, ranks_leave_in_any_order, {{2, 3, 4}}) {
 }
 
 PROMISE(F4, leaving_with_operations_still_queued, {{2, 3}}) {
-  Recipe recipe = base(at, 8);
+  Recipe recipe = small_recipe(at.ranks, 8);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -176,8 +166,29 @@ PROMISE(F4, leaving_with_operations_still_queued, {{2, 3}}) {
   });
 }
 
+PROMISE(F4, communicators_that_leave_one_after_another_share_their_time, {{2}, Where::processes}) {
+  Recipe recipe = small_recipe(at.ranks, 45);
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+    options.deadline_ms = 60'000;
+    std::vector<std::unique_ptr<sluice::Communicator>> comms;
+    for (int i = 0; i < 3; ++i) comms.push_back(std::make_unique<sluice::Communicator>(self.group, options));
+    const auto brought = bring(job.problem, self.rank);
+    self.group.barrier();
+    if (self.rank == 0) {
+      for (const auto& comm : comms) comm->dispatch(brought->args);  // nobody answers
+      const double began = now_ms();
+      comms.clear();
+      EXPECT_LT(now_ms() - began, 4500);
+    }
+    self.group.barrier();
+  });
+}
+
 PROMISE(F4, a_process_may_end_without_destroying_anything, {{2, 3}}) {
-  const Job job(base(at, 9));
+  const Job job(small_recipe(at.ranks, 9));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     auto* comm = new sluice::Communicator(self.group, options_for(job.problem, self.engine));
     round_trip(*comm, job, self.rank, {});
@@ -195,7 +206,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 PROMISE(F4, no_descriptor_thread_or_mapping_is_left, {{2, 3}, Where::processes}) {
-  const Job job(base(at, 10));
+  const Job job(small_recipe(at.ranks, 10));
   RunOptions options;
   options.no_group = true;
   run_ranks(
@@ -225,7 +236,7 @@ PROMISE(F4, no_descriptor_thread_or_mapping_is_left, {{2, 3}, Where::processes})
 
 PROMISE(F4, no_shared_memory_is_left_by_a_killed_rank, {{2}, Where::processes}) {
   const auto before = names_in("/dev/shm").size();
-  const Job job(base(at, 11));
+  const Job job(small_recipe(at.ranks, 11));
   run_ranks(
       at.place, at.ranks,
       [&](Rank& self) {

@@ -7,8 +7,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 bool chose(const Problem& p, const Input& in, std::int64_t token, std::int64_t expert) {
   for (int k = 0; k < p.call.topk; ++k)
     if (in.ids[index(token * p.call.topk + k)] == expert) return true;

@@ -10,8 +10,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 std::uint64_t key_of(const CombineCall& call, int rank, const Arrival& a, std::uint64_t what) {
   std::uint64_t key = mix(call.seed * 16 + what);
   key = mix(key ^ static_cast<std::uint64_t>(rank));

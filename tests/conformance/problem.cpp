@@ -9,8 +9,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // K experts, the likelier ones more often; -1 when there are not enough.
 std::vector<std::int64_t> choose(Random& random, const std::vector<double>& popularity, int topk) {
   std::vector<std::int64_t> chosen;
@@ -145,6 +143,15 @@ void refill(Problem& problem, std::uint64_t seed, Fill fill) {
   }
 }
 
+Recipe small_recipe(int ranks, std::uint64_t seed) {
+  Recipe recipe;
+  recipe.seed = seed;
+  recipe.ranks = ranks;
+  recipe.experts = 4 * ranks;
+  recipe.tokens = {12, 5, 17};
+  return recipe;
+}
+
 Problem make_problem(const Recipe& recipe) {
   Problem problem;
   problem.seed = recipe.seed;
@@ -177,13 +184,13 @@ Problem make_problem(const Recipe& recipe) {
 }
 
 std::string describe(const Problem& p) {
-  static const char* layouts[] = {"packed", "grouped", "padded"};
+  static const char* names[] = {"packed", "grouped", "padded"};
   const Call& c = p.call;
   std::ostringstream out;
   out << "seed " << p.seed << ", R " << p.ranks << ", E " << p.experts << (p.even_split ? "" : " (uneven)")
       << ", K " << c.topk << ", H " << c.hidden << ' ' << sluice::name_of(c.dtype) << ", T {";
   for (int r = 0; r < std::min(p.ranks, 16); ++r) out << (r ? "," : "") << p.inputs[index(r)].tokens;
-  out << "}, " << layouts[static_cast<int>(c.layout)] << (c.counts == Counts::exact ? " exact" : " bounded")
+  out << "}, " << names[static_cast<int>(c.layout)] << (c.counts == Counts::exact ? " exact" : " bounded")
       << ", capacity " << c.capacity << (c.on_overflow == OnOverflow::drop ? " drop" : "") << ", alignment "
       << c.alignment << ", " << sluice::name_of(c.id_type) << " ids" << (c.mask ? " (mask)" : "")
       << (c.weights ? ", weights" : "") << ", quantise " << static_cast<int>(c.quantise) << ", scales "

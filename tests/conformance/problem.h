@@ -22,6 +22,10 @@ using sluice::ScaleLayout;
 
 using Bytes = std::vector<std::byte>;
 
+inline std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+inline constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
+
 enum class Routing {
   uniform,     // K different experts
   one_expert,  // everything to the last expert (K = 1 or duplicates are -1)
@@ -101,6 +105,9 @@ struct Problem {
   std::int64_t scale_bytes() const { return call.scales * sluice::size_of(call.scale_type); }
   std::int64_t sent_scale_bytes() const;
 };
+
+// Four experts on each rank, and some tokens.
+Recipe small_recipe(int ranks, std::uint64_t seed = 1);
 
 Problem make_problem(const Recipe& recipe);
 

@@ -9,8 +9,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 Recipe base(const At& at, Layout layout, std::uint64_t seed) {
   Recipe recipe;
   recipe.seed = seed;
@@ -46,6 +44,7 @@ void quantised(const At& at, Quantise form) {
 }
 
 PROMISE(V4, quantised_rows_have_the_bits_of_the_definition, {{1, 3}}) { quantised(at, Quantise::e4m3); }
+
 PROMISE(V4, quantised_rows_with_power_of_two_scales_have_the_bits_of_the_definition, {{2}}) {
   quantised(at, Quantise::e4m3_power_of_two);
 }

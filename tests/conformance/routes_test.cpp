@@ -1,6 +1,5 @@
-// C1 and C3: routes that live on, and two channels at once.
-#include <atomic>
-#include <cstring>
+// C1 and C3: routes that live on, two channels at once, and calls that wait for events.
+#include <string>
 #include <thread>
 
 #include "drive.h"
@@ -9,16 +8,8 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
-
 Recipe base(const At& at, std::uint64_t seed) {
-  Recipe recipe;
-  recipe.seed = seed;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
+  Recipe recipe = small_recipe(at.ranks, seed);
   recipe.max_tokens = 24;
   recipe.missing = 0.1;
   return recipe;
@@ -119,6 +110,7 @@ void two_alive(const At& at, bool last_first) {
 }
 
 PROMISE(C1, two_routes_alive_last_in_first_out, {{2, 3}}) { two_alive(at, true); }
+
 PROMISE(C1, two_routes_alive_first_in_first_out, {{2, 3}}) { two_alive(at, false); }
 
 PROMISE(C1, ranks_that_use_different_routes_are_told, {{2, 3}}) {
@@ -237,6 +229,71 @@ PROMISE(C3, a_second_host_thread_on_a_channel_gets_an_error, {{2}}) {
     other.join();
     EXPECT_EQ(second, "ArgumentError");
     check_dispatch(job, self.rank, sent, *brought);
+  });
+}
+
+// Each host thread owns a channel; nothing else keeps them apart.
+PROMISE(C3, two_host_threads_with_a_channel_each, {{1, 2, 3}}) {
+  // Two lanes of one rank write the same block of a peer, one after the other; the order passes through the
+  // peer's process, which the sanitizer of this one cannot see.
+  if (thread_sanitizer && at.place.launch == Launch::processes)
+    GTEST_SKIP() << "ThreadSanitizer does not follow other processes";
+  const int rounds = long_runs() ? 2000 : 60;
+  Recipe recipe = small_recipe(at.ranks, 1);
+  recipe.call.counts = Counts::bounded;
+  std::vector<Job> jobs;
+  for (int channel = 0; channel < 2; ++channel) {
+    recipe.call.channel = channel;
+    recipe.call.layout = channel == 0 ? Layout::packed : Layout::padded;
+    recipe.seed += 1;
+    jobs.emplace_back(recipe);
+  }
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(jobs[1].problem, self.engine);
+    options.arena_bytes = 16 << 20;
+    sluice::Communicator comm(self.group, options);
+    std::string failures;
+    const auto work = [&](const Job& job) {
+      for (int round = 0; round < rounds && !failed_here(); ++round) round_trip(comm, job, self.rank, {});
+    };
+    std::thread other([&] { failures = failures_of([&] { work(jobs[1]); }); });
+    work(jobs[0]);
+    other.join();
+    EXPECT_EQ(failures, "");
+  });
+}
+
+// The rows of a call may be the result of an earlier one that has not ended: `after` names its event.
+PROMISE(C3, after_names_the_event_that_makes_the_data, {{2, 3}}) {
+  Recipe recipe = small_recipe(at.ranks, 5);
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+    options.arena_bytes = 16 << 20;
+    sluice::Communicator comm(self.group, options);
+    for (int round = 0; round < 20 && !failed_here(); ++round) {
+      const auto brought = bring(job.problem, self.rank);
+      const sluice::DispatchResult sent = comm.dispatch(brought->args);
+      check_dispatch(job, self.rank, sent, *brought);
+      const CombineCall call = combine_call(job.problem);
+      const auto returned = give_back(comm, job, self.rank, sent, call);
+      if (self.rank == round % self.size) sleep_ms(3);
+      const sluice::CombineResult home = comm.combine(returned->args);
+      // On the other channel: what came home goes out again.
+      const auto next = bring(job.problem, self.rank);
+      next->args.rows = home.rows;
+      next->args.after = home.ready;
+      next->args.channel = 1;
+      const sluice::DispatchResult again = comm.dispatch(next->args);
+      again.ready.wait();
+      std::vector<Combined> homes;
+      for (int r = 0; r < self.size; ++r)
+        homes.push_back(expected_combine(job.problem, job.arrivals, call, r));
+      Job chained = job;
+      for (int r = 0; r < self.size; ++r) chained.problem.inputs[index(r)].sent_rows = homes[index(r)].rows;
+      check_dispatch(chained, self.rank, again, *next);
+    }
   });
 }
 

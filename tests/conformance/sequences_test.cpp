@@ -8,8 +8,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // Jobs of one communicator: the same experts and limits, else as different as can be.
 std::vector<Job> make_pool(int ranks, std::uint64_t seed) {
   Random random(seed);

@@ -8,10 +8,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
-
 void run_recipe(const At& at, const Recipe& recipe, DataType combine_type = DataType::bf16) {
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
@@ -173,6 +169,20 @@ PROMISE(S3, row_bytes_outside_the_rule_are_refused, {{2}}) {
                                                    job.problem.inputs[index(self.rank)].tokens, hidden);
       expect_error<sluice::ArgumentError>([&] { comm.dispatch(brought->args); });
     }
+    round_trip(comm, job, self.rank, {});
+  });
+}
+
+// Rows begin at multiples of 16 bytes: anything else is one clear error, and no crash of a vector load.
+PROMISE(S3, rows_that_begin_elsewhere_are_refused, {{1, 2}}) {
+  const Job job(small_recipe(at.ranks, 55));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    CallBytes moved(brought->rows.size() + 2);
+    std::memcpy(moved.data() + 2, brought->rows.data(), brought->rows.size());
+    brought->args.rows.data = moved.data() + 2;
+    expect_error<sluice::ArgumentError>([&] { comm.dispatch(brought->args); }, {"16 bytes"});
     round_trip(comm, job, self.rank, {});
   });
 }

@@ -7,8 +7,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 PROMISE(S6, skewed_routing_is_exact, {{1, 2, 3, 5}}) {
   const Routing routings[] = {Routing::one_expert, Routing::one_set,    Routing::one_rank,
                               Routing::log_normal, Routing::ten_random, Routing::nowhere};

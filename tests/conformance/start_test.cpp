@@ -1,9 +1,10 @@
-// F4 and F5: a communicator whose threads cannot all be started.
+// F4, F5 and C6: a communicator whose threads cannot all be started, or whose options are wrong.
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
 #include <fstream>
+#include <string>
 
 #include "drive.h"
 #include "registry.h"
@@ -41,20 +42,12 @@ int entries(const char* folder) {
   return n;
 }
 
-Recipe base(const At& at) {
-  Recipe recipe;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5, 17};
-  return recipe;
-}
-
 // One more thread each time, until they are enough: two helpers, two lanes and the one that watches for
 // peers.
 PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}, Where::processes}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer takes address space of its own for each thread";
   if (on_cuda()) GTEST_SKIP() << "the CUDA driver takes address space and threads of its own";
-  const Job job(base(at));
+  const Job job(small_recipe(at.ranks));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
     options.workers = 3;
@@ -84,7 +77,7 @@ PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}
 PROMISE(F5, a_rank_that_cannot_start_its_threads_is_told_to_its_peers_at_once, {{2, 3}, Where::processes}) {
   if (sanitized) GTEST_SKIP() << "a sanitizer takes address space of its own for each thread";
   if (on_cuda()) GTEST_SKIP() << "the CUDA driver takes address space and threads of its own";
-  const Job job(base(at));
+  const Job job(small_recipe(at.ranks));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
     options.workers = 2;
@@ -102,6 +95,68 @@ PROMISE(F5, a_rank_that_cannot_start_its_threads_is_told_to_its_peers_at_once, {
       if (self.rank == 1) allow_threads(-1);
     }
     run_job(self, job);
+  });
+}
+
+PROMISE(C6, wrong_options_are_refused, {{1, 2}}) {
+  using Spoil = void (*)(sluice::CommunicatorOptions&);
+  const Spoil spoils[] = {
+      [](sluice::CommunicatorOptions& o) { o.engine = "abacus"; },
+      [](sluice::CommunicatorOptions& o) { o.max_tokens = -1; },
+      [](sluice::CommunicatorOptions& o) { o.max_tokens = sluice::limits::max_tokens + 1; },
+      [](sluice::CommunicatorOptions& o) { o.experts = 0; },
+      [](sluice::CommunicatorOptions& o) { o.experts = 2 * sluice::limits::experts; },
+      [](sluice::CommunicatorOptions& o) { o.hidden = 0; },
+      [](sluice::CommunicatorOptions& o) { o.topk = -1; },
+      [](sluice::CommunicatorOptions& o) { o.topk = 65; },
+      [](sluice::CommunicatorOptions& o) { o.channels = 0; },
+      [](sluice::CommunicatorOptions& o) { o.channels = 65; },
+      [](sluice::CommunicatorOptions& o) { o.deadline_ms = -1; },
+      [](sluice::CommunicatorOptions& o) { o.arena_bytes = -1; },
+      [](sluice::CommunicatorOptions& o) { o.alignment = 0; },
+      [](sluice::CommunicatorOptions& o) { o.capacity = -1; },
+      [](sluice::CommunicatorOptions& o) {
+        o.first_expert = {0, 5};
+        o.experts = 4;
+      },
+      [](sluice::CommunicatorOptions& o) {
+        o.first_expert = {3, 1, 8, 8};
+      },
+      [](sluice::CommunicatorOptions& o) { o.workers = -1; },
+      [](sluice::CommunicatorOptions& o) { o.hidden = 1 << 20; }};
+  const Job job(small_recipe(at.ranks, 7));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    int turn = 0;
+    for (const Spoil spoil : spoils) {
+      SCOPED_TRACE("spoil " + std::to_string(turn++));
+      sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+      spoil(options);
+      try {
+        sluice::Communicator comm(self.group, options);
+        ADD_FAILURE() << "no error";
+      } catch (const sluice::ArgumentError&) {
+      } catch (const sluice::SystemError&) {  // an engine that is not there
+      }
+    }
+    run_job(self, job, {});
+  });
+}
+
+// One rank alone gives wrong options: the others are told at once and can try again.
+PROMISE(C6, wrong_options_on_one_rank_end_the_creation_everywhere, {{2, 3}}) {
+  const Job job(small_recipe(at.ranks, 8));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+    if (self.rank == 1) options.topk = 1000;
+    const double start = now_ms();
+    try {
+      sluice::Communicator comm(self.group, options);
+      ADD_FAILURE() << "no error";
+    } catch (const sluice::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("1000"), std::string::npos) << error.what();
+    }
+    EXPECT_LT(now_ms() - start, 5000);
+    run_job(self, job, {});
   });
 }
 

@@ -1,4 +1,5 @@
-// F6: the memory of a rank and the processes of another user of the machine.
+// F6: the memory of a rank and the processes of another user of the machine, and memory that a peer could
+// take away.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -8,9 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 
+#include "boot/group_state.h"
 #include "drive.h"
+#include "engine/window.h"
 #include "registry.h"
 
 namespace conformance {
@@ -105,6 +109,24 @@ PROMISE(F6, a_process_of_another_user_finds_no_way_to_a_window, {{2}, Where::pro
         self.group.barrier();
       },
       options);
+}
+
+// A file could be cut under the feet of whoever maps it.
+PROMISE(F6, a_window_whose_size_can_change_is_refused, {{2}, Where::processes}) {
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    constexpr std::int64_t bytes = 8192;
+    sluice::boot::GroupState& group = *self.group.state();
+    sluice::engine::Windows windows(group, bytes);
+    if (self.rank == 1) {
+      std::FILE* const file = std::tmpfile();
+      ASSERT_NE(file, nullptr);
+      ASSERT_EQ(ftruncate(fileno(file), bytes), 0);
+      group.exchange_descriptors(fileno(file));
+      std::fclose(file);
+      return;
+    }
+    expect_error<sluice::PeerError>([&] { windows.connect(group); }, {"rank 1", "size can change"});
+  });
 }
 
 }  // namespace

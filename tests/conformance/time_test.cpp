@@ -10,8 +10,6 @@
 namespace conformance {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 constexpr int attempts = 8;
 
 // Whether `holds` is true on rank 0 in one of the attempts; the same on all ranks.

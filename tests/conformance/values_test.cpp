@@ -1,13 +1,13 @@
 // V1, V2, V3 and V7: what arrives, in which order, and how it is added.
+#include <cfenv>
 #include <cstring>
+#include <limits>
 
 #include "drive.h"
 #include "registry.h"
 
 namespace conformance {
 namespace {
-
-constexpr Layout layouts[] = {Layout::packed, Layout::grouped, Layout::padded};
 
 std::vector<std::int64_t> odd_tokens() { return {13, 7, 16, 1, 0, 22}; }
 
@@ -77,6 +77,39 @@ PROMISE(V1, strided_inputs_own_outputs_and_statistics, {{1, 2, 4, 5}}) {
                               r.call.capacity = 24 * 8 * at.ranks;
                             }),
              round);
+}
+
+PROMISE(V1, a_weight_keeps_its_bits_in_every_layout, {{1, 2}}) {
+  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+    Recipe recipe = small_recipe(at.ranks, 42);
+    recipe.call.layout = layout;
+    const Job job(recipe);
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+      constexpr std::int64_t tokens = 4, hidden = 64;
+      const std::uint32_t bits[tokens] = {0x80000000u, 0x7f800001u, 0xffa00001u, 0x00000001u};
+      CallVector<float> rows(tokens * hidden, 1.0f), weights(tokens);
+      CallVector<std::int32_t> ids(tokens);
+      std::memcpy(weights.data(), bits, sizeof(bits));
+      for (std::int64_t t = 0; t < tokens; ++t)
+        ids[index(t)] = static_cast<std::int32_t>(4 * self.rank + t);
+      sluice::DispatchArgs args;
+      args.rows = sluice::ConstTensorView(rows.data(), DataType::fp32, tokens, hidden);
+      args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, tokens, 1);
+      args.weights = sluice::ConstTensorView(weights.data(), DataType::fp32, tokens, 1);
+      args.layout = layout;
+      args.capacity = layout == Layout::padded ? 1 : 0;
+      const sluice::DispatchResult sent = comm.dispatch(args);
+      sent.ready.wait();
+      const std::vector<float> arrived = elements_of<float>(sent.weights);
+      ASSERT_EQ(arrived.size(), index(tokens));
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        std::uint32_t got = 0;
+        std::memcpy(&got, &arrived[index(t)], sizeof(got));
+        EXPECT_EQ(got, bits[t]) << "weight " << t;
+      }
+    });
+  }
 }
 
 // Delays so that another rank is the last one each time.
@@ -207,6 +240,41 @@ PROMISE(V3, combine_takes_other_types_and_widths_than_dispatch, {{2, 3}}) {
       }
     });
   }
+}
+
+PROMISE(V3, exceptions_that_the_caller_has_unmasked_do_not_trap, {{1, 2}, Where::processes}) {
+  if (on_cuda() || sanitized) GTEST_SKIP() << "of processors";
+  Recipe recipe = small_recipe(at.ranks, 47);
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator before(self.group, options_for(job.problem, self.engine));
+    feenableexcept(FE_INVALID | FE_OVERFLOW | FE_DIVBYZERO);
+    sluice::Communicator after(self.group, options_for(job.problem, self.engine));
+    constexpr std::int64_t tokens = 3, hidden = 128;
+    CallVector<float> rows(tokens * hidden, std::numeric_limits<float>::max());
+    for (std::int64_t h = 0; h < hidden; ++h) {
+      const std::uint32_t signalling = 0x7f800001u;
+      std::memcpy(&rows[index(hidden + h)], &signalling, sizeof(signalling));
+    }
+    CallVector<std::int32_t> ids(2 * tokens);
+    for (std::int64_t i = 0; i < 2 * tokens; ++i) ids[index(i)] = static_cast<std::int32_t>(i % 4);
+    for (sluice::Communicator* comm : {&before, &after}) {
+      sluice::DispatchArgs args;
+      args.rows = sluice::ConstTensorView(rows.data(), DataType::fp32, tokens, hidden);
+      args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, tokens, 2);
+      args.layout = Layout::grouped;
+      const sluice::DispatchResult sent = comm->dispatch(args);
+      sluice::CombineArgs back;
+      back.rows = sent.rows;
+      back.route = sent.route;
+      const sluice::CombineResult home = comm->combine(back);
+      home.ready.wait();
+      EXPECT_EQ(elements_of<float>(home.rows)[0], std::numeric_limits<float>::infinity());
+      args.quantise = Quantise::e4m3;
+      comm->dispatch(args).ready.wait();
+    }
+    fedisableexcept(FE_ALL_EXCEPT);
+  });
 }
 
 PROMISE(V7, every_element_type_with_any_scales, {{2, 3}}) {
