@@ -44,7 +44,8 @@ struct BasicTensorView {
   std::array<std::int64_t, 3> strides{0, 0, 0};
   // Keeps the memory alive as long as a view or an operation that uses it lives. Results of dispatch,
   // combine and allocate carry the arena block here: when the last view goes, the block is returned.
-  // For arguments it is optional; without it the caller keeps the memory valid until `ready`.
+  // For arguments it is optional; without it the caller keeps the memory valid until `ready`. What it points to does
+  // not matter, null included: it is held, and let go in a thread of the library or in a caller's.
   std::shared_ptr<const void> owner;
 
   BasicTensorView() = default;

@@ -210,12 +210,13 @@ void CommunicatorState::use_until(const std::shared_ptr<HeldBlock>& block, const
   else block->used_until(event);
 }
 
-// Views into the arena are protected by the event; anything else by keeping its owner, if it has one.
+// Views into the arena are protected by the event; anything else by keeping its owner, if it has one. An owner that
+// stores a null pointer (a deleter on its own) counts too, and is false as a condition.
 void CommunicatorState::use_until(const ConstTensorView& view, const std::shared_ptr<engine::LaneEvent>& event,
                                   Common& common) {
   if (view.data && memory_->contains(view.data)) {
     if (const auto block = memory_->block_of(view.data)) use_until(block, event, common);
-  } else if (view.owner) {
+  } else if (view.owner.use_count() != 0) {
     common.keep.push_back(view.owner);
   }
 }

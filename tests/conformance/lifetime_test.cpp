@@ -64,6 +64,30 @@ PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
   });
 }
 
+// A deleter on its own, the idiom of a scope guard: its pointer is null, and it owns all the same.
+PROMISE(C7, an_owner_that_stores_a_null_pointer_is_held_too, {{2}}) {
+  Recipe recipe = base(at, 11);
+  recipe.call.counts = Counts::bounded;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    std::shared_ptr<Brought> brought = bring(job.problem, self.rank);
+    const std::weak_ptr<Brought> alive = brought;
+    self.group.barrier();
+    if (self.rank == 0) sleep_ms(100);
+    sluice::DispatchArgs args = brought->args;
+    brought->args = {};
+    args.rows.owner = std::shared_ptr<const void>(nullptr, [brought](const void*) {});
+    brought.reset();
+    const sluice::DispatchResult sent = comm.dispatch(args);
+    args = {};
+    if (self.rank != 0) {
+      EXPECT_FALSE(alive.expired()) << "let go while the operation is queued";
+    }
+    check_dispatch(job, self.rank, sent, Brought());
+  });
+}
+
 PROMISE(C7, results_routes_and_events_outlive_the_communicator, {{1, 2, 3}}) {
   for (Layout layout : layouts) {
     Recipe recipe = small_recipe(at.ranks, 8);
