@@ -127,6 +127,10 @@ std::string sentence(const Status& s, const Context& context) {
     return fmt::format("{}: the device of {} failed with {} {}; make a new communicator", where(context),
                        s.by < 0 ? "this rank" : who, context.device_error, s.code);
   }
+  if (s.cause == Cause::no_memory) {
+    return fmt::format("{}: {} had no memory left to run {} number {}; make a new communicator", where(context), who,
+                       name_of(s.kind), s.operation);
+  }
   const char* const stage = s.stage == Stage::open ? "OPEN" : "CLOSE";
   const std::string operation = fmt::format("{} number {}", name_of(s.awaited == s.operation ? s.kind : OperationKind::none),
                                             s.awaited);

@@ -18,6 +18,7 @@ enum class Cause : std::uint32_t {
   leaving,     // the communicator was destroyed while it waited; peers hear it with the next signal, if any
   block_lost,  // a block came from an operation that had failed on another channel
   device,      // the engine's device failed, with `code`
+  no_memory,   // the process of that rank had none for a step
 };
 
 // What the rank that gave up knew. All zero: nothing has failed.

@@ -160,6 +160,9 @@ void every_stage(Case c, int victim_code) {
 
 TEST(F1, a_process_that_is_late_at_any_stage_is_waited_for) { every_stage({.fault = Fault::delay}, fine); }
 TEST(F2, a_process_killed_at_any_stage_is_noticed_at_once) { every_stage({.fault = Fault::kill}, 128 + SIGKILL); }
+TEST(F2, a_process_out_of_memory_at_any_stage_lives_and_is_named_at_once) {
+  every_stage({.fault = Fault::no_memory}, fine);
+}
 TEST(F2, a_process_frozen_at_any_stage_is_given_up_after_the_deadline) {
   every_stage({.fault = Fault::freeze, .deadline_ms = 200}, fine);
 }

@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "faults/engine_around.h"
 
 namespace sluice::faults {
 
-enum class Fault { none, delay, kill, freeze };
+enum class Fault { none, delay, kill, freeze, no_memory };
 
 // Strikes when a lane gets to it.
 class Strike final : public engine::LaneEvent {
@@ -23,6 +24,7 @@ class Strike final : public engine::LaneEvent {
     if (fault_ == Fault::delay) usleep(50'000);
     if (fault_ == Fault::kill) kill(getpid(), SIGKILL);
     if (fault_ == Fault::freeze) kill(getpid(), SIGSTOP);
+    if (fault_ == Fault::no_memory) throw std::bad_alloc();
     return true;
   }
 

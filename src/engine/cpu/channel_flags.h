@@ -43,6 +43,7 @@ class ChannelFlags {
   void tell(int peer, const core::Status& status);
   void raise(int peer, core::Stage stage);
   std::int64_t operation() const { return operation_; }
+  core::OperationKind kind() const { return kind_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
 

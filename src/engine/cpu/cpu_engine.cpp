@@ -113,6 +113,7 @@ class CpuEngine final : public engine::Engine {
     parts.flags = std::make_unique<ChannelFlags>(spec_.topology.rank, spec_.topology.ranks, std::move(all));
     parts.flags->set_deadline_ns(spec_.deadline_ms * std::int64_t{1'000'000});
     parts.team = team_.get();
+    parts.scratch_bytes = scratch_bytes(team_->size(), spec_.topology.local_experts(spec_.topology.rank));
     parts.spin_ns = spin_ns(cores_of_process(), spec_.topology.ranks);
     return std::make_shared<CpuLane>(std::move(parts));
   }

@@ -1,4 +1,5 @@
 #include <array>
+#include <functional>
 
 #include "core/routing.h"
 #include "engine/cpu/kernels.h"
@@ -121,7 +122,7 @@ void run_kernel(const GatherArgs& args, KernelContext& context) {
   const RouteTables& route = args.route;
   if (rows_kept(route, *args.topology, args.topology->rank) > args.rows_given) return;
   const std::int64_t rows = packed_rows_here(route, args.topology->rank), bytes = args.elements * size_of(args.dtype);
-  context.team.parallel(rows, context.workers_for(rows * bytes), [&](std::int64_t begin, std::int64_t end) {
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
     LocalSum local(args);
     const auto row_bytes = static_cast<std::size_t>(bytes);
     for (std::int64_t n = begin; n < end; ++n) {
@@ -132,7 +133,8 @@ void run_kernel(const GatherArgs& args, KernelContext& context) {
       if (args.weights_out) args.weights_out[n] = args.weights[n];
       if (args.values_out) gather_values(args, n);
     }
-  });
+  };
+  context.team.parallel(rows, context.workers_for(rows * bytes), std::ref(part));  // a copy would be on the heap
 }
 
 void run_kernel(const ReduceArgs& args, KernelContext& context) {

@@ -34,7 +34,7 @@ class Finish {
   void run(KernelContext& context) {
     counts();
     if (route_.layout == Layout::packed) packed_choices();
-    else if (args_.makes_route) rows_of_slots();
+    else if (args_.makes_route) rows_of_slots(context.scratch);
     if (route_.layout != Layout::packed && args_.arrived_weights && args_.outputs.weights) row_weights();
     context.team.parallel(packed_, context.workers_for(packed_ * args_.row_bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n) place_rows(n);
@@ -80,16 +80,17 @@ class Finish {
   }
 
   // Packed rows come in (source rank, token) order, so walking them gives every expert's rows in order.
-  void rows_of_slots() {
-    std::vector<std::int64_t> next(static_cast<std::size_t>(experts_));
-    for (int e = 0; e < experts_; ++e) next[static_cast<std::size_t>(e)] = route_.expert_start[first_ + e];
+  void rows_of_slots(std::byte* scratch) {
+    std::vector<std::int64_t> own(static_cast<std::size_t>(scratch ? 0 : experts_));
+    std::int64_t* const next = scratch ? reinterpret_cast<std::int64_t*>(scratch) : own.data();
+    for (int e = 0; e < experts_; ++e) next[e] = route_.expert_start[first_ + e];
     for (std::int64_t n = 0; n < packed_; ++n) {
       const std::int32_t* const ids = route_.local_ids + n * route_.topk;
       std::int64_t* const rows = route_.row_of + n * route_.topk;
       for (int k = 0; k < route_.topk; ++k) {
         rows[k] = -1;
         if (ids[k] < 0 || first_slot(ids, k) != k) continue;
-        const std::int64_t row = next[static_cast<std::size_t>(ids[k])]++;
+        const std::int64_t row = next[ids[k]]++;
         if (row_fits(route_, me_, first_ + ids[k], row)) rows[k] = row;
       }
     }

@@ -1,4 +1,6 @@
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "core/routing.h"
@@ -17,11 +19,10 @@ constexpr std::int64_t stream_from_bytes = 1 << 20;
 // One worker's view of a move: where the rows of this rank land.
 class Mover {
  public:
-  Mover(const MoveArgs& args, bool stream) : args_(args), stream_(stream) {
-    if (args.quantise == Quantise::none) return;
-    row_.resize(static_cast<std::size_t>(args.row_bytes + 15) / 16);
-    scales_.resize(static_cast<std::size_t>(args.scale_shape.count * args.scale_shape.size + 3) / 4);
-  }
+  // `scratch`: move_scratch_bytes, for a row that is quantised and behind it its scales.
+  Mover(const MoveArgs& args, bool stream, std::byte* scratch)
+      : args_(args), stream_(stream), row_(reinterpret_cast<std::uint8_t*>(scratch)),
+        scales_(reinterpret_cast<float*>(scratch + limits::row_bytes)) {}
 
   void token(std::int64_t t) {
     const RouteTables& route = args_.route;
@@ -35,10 +36,9 @@ class Mover {
       const std::int64_t to = landing_row(route, *args_.topology, t, r);
       if (to < 0) continue;
       if (!quantised) {
-        quantise_row(reinterpret_cast<std::uint8_t*>(row_.data()), scales_.data(), row, args_.dtype, args_.elements,
-                     args_.quantise);
-        row = reinterpret_cast<const std::byte*>(row_.data());
-        scales = reinterpret_cast<const std::byte*>(scales_.data());
+        quantise_row(row_, scales_, row, args_.dtype, args_.elements, args_.quantise);
+        row = reinterpret_cast<const std::byte*>(row_);
+        scales = reinterpret_cast<const std::byte*>(scales_);
         quantised = true;
       }
       copy(address_of(*args_.addresses, args_.placement.rows[r]) + to * args_.row_bytes, row);
@@ -47,10 +47,6 @@ class Mover {
   }
 
  private:
-  struct alignas(16) Chunk {
-    std::byte bytes[16];
-  };
-
   void copy(std::byte* to, const std::byte* from) const {
     const auto bytes = static_cast<std::size_t>(args_.row_bytes);
     if (stream_) stream_row(to, from, bytes);
@@ -87,8 +83,27 @@ class Mover {
 
   const MoveArgs& args_;
   bool stream_;
-  std::vector<Chunk> row_;
-  std::vector<float> scales_;
+  std::uint8_t* row_;
+  float* scales_;
+};
+
+// Of all workers of one kernel; each takes the next part.
+class Scratch {
+ public:
+  Scratch(std::byte* given, int parts) : data_(given) {
+    if (data_ || parts == 0) return;
+    own_.resize(static_cast<std::size_t>(parts * move_scratch_bytes) / sizeof(Unit));
+    data_ = own_.data()->bytes;
+  }
+  std::byte* next() { return data_ ? data_ + taken_.fetch_add(1, std::memory_order_relaxed) * move_scratch_bytes : nullptr; }
+
+ private:
+  struct alignas(64) Unit {
+    std::byte bytes[64];
+  };
+  std::byte* data_;
+  std::vector<Unit> own_;
+  std::atomic<int> taken_{0};
 };
 
 }  // namespace
@@ -97,13 +112,16 @@ void run_kernel(const MoveArgs& args, KernelContext& context) {
   if (args.report->verdict.outcome != Outcome::go) return;
   const std::int64_t bytes = args.route.tokens * args.row_bytes;
   const bool stream = bytes >= stream_from_bytes;
-  context.team.parallel(args.route.tokens, context.workers_for(bytes), [&](std::int64_t begin, std::int64_t end) {
-    Mover mover(args, stream);
+  const int workers = context.workers_for(bytes);
+  Scratch scratch(context.scratch, args.quantise == Quantise::none ? 0 : workers);
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    Mover mover(args, stream, scratch.next());
     for (std::int64_t t = begin; t < end; ++t) mover.token(t);
     // Streaming stores are not ordered by the release of the CLOSE flag: each worker fences its own.
     // (Test: protocol.streaming_stores_need_their_fence)
     if (stream) stream_fence();
-  });
+  };
+  context.team.parallel(args.route.tokens, workers, std::ref(part));
 }
 
 }  // namespace sluice::cpu

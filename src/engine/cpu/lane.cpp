@@ -1,6 +1,7 @@
 #include "engine/cpu/lane.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/status.h"
@@ -52,7 +53,11 @@ void CpuEvent::happen(State state) {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(word_, Shared::no);
 }
 
-CpuLane::CpuLane(Parts parts) : parts_(std::move(parts)), thread_([this] { serve(); }) {}
+// The scratch is not written here: pages that no operation needs are never taken.
+CpuLane::CpuLane(Parts parts)
+    : parts_(std::move(parts)),
+      scratch_(new ScratchUnit[static_cast<std::size_t>(parts_.scratch_bytes) / sizeof(ScratchUnit) + 1]),
+      thread_([this] { serve(); }) {}
 
 CpuLane::~CpuLane() {
   {
@@ -136,16 +141,11 @@ bool CpuLane::next_step(Patience patience) {
     if (patience == Patience::none && !can_pass(step)) return false;
     ++at_;
     Report& report = *script->report;
-    if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, report);
-    if (const auto* const wait = std::get_if<core::Await>(&step)) {
-      parts_.flags->await(wait->stage, {report.operation == 0, parts_.spin_ns});
-      if (wait->stamp != core::Stamp::none) report.stamps[static_cast<int>(wait->stamp)] = now_ns();
-    }
-    if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency);
-    if (const auto* const record = std::get_if<core::Record>(&step)) {
-      const bool failed = parts_.flags->own().failed != 0;
-      static_cast<CpuEvent&>(*record->event)
-          .happen(failed ? engine::LaneEvent::State::failed : engine::LaneEvent::State::happened);
+    try {
+      take_step(step, report);
+    } catch (const std::bad_alloc&) {
+      give_up(core::Cause::no_memory);
+      if (!report.failure.failed) report.failure = parts_.flags->own();
     }
     return true;
   }
@@ -166,14 +166,36 @@ bool CpuLane::next_step(Patience patience) {
   return true;
 }
 
+void CpuLane::take_step(const core::Step& step, Report& report) {
+  if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, report);
+  if (const auto* const wait = std::get_if<core::Await>(&step)) {
+    parts_.flags->await(wait->stage, {report.operation == 0, parts_.spin_ns});
+    if (wait->stamp != core::Stamp::none) report.stamps[static_cast<int>(wait->stamp)] = now_ns();
+  }
+  if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency);
+  if (const auto* const record = std::get_if<core::Record>(&step)) {
+    const bool failed = parts_.flags->own().failed != 0;
+    static_cast<CpuEvent&>(*record->event)
+        .happen(failed ? engine::LaneEvent::State::failed : engine::LaneEvent::State::happened);
+  }
+}
+
 void CpuLane::run(const core::Run& step, Report& report) {
   ChannelFlags& flags = *parts_.flags;
   const FloatDefaults float_defaults;
-  const bool well = core::may_proceed(flags);
-  if (well || step.always) {
-    KernelContext context{*parts_.team, step.num_sms > 0 ? step.num_sms : parts_.team->size(), flags.operation(), now_ns(), well};
-    std::visit([&](const auto& kernel) { run_kernel(kernel, context); }, step.kernel);
+  const int workers = step.num_sms > 0 ? step.num_sms : parts_.team->size();
+  KernelContext context{*parts_.team, workers, flags.operation(), now_ns(), core::may_proceed(flags), scratch_[0].bytes};
+  const auto kernel = [&] {
+    if (context.well || step.always) std::visit([&](const auto& args) { run_kernel(args, context); }, step.kernel);
+  };
+  try {
+    kernel();
+  } catch (const std::bad_alloc&) {  // the tail still tells the peers
+    give_up(core::Cause::no_memory);
+    context.well = false;
+    kernel();
   }
+  const bool well = context.well;
   // Once: a host that saw an earlier event of this operation may be reading it.
   if (!well && !report.failure.failed) report.failure = flags.own();
   if (step.stamp != core::Stamp::none) report.stamps[static_cast<int>(step.stamp)] = now_ns();
@@ -186,10 +208,15 @@ void CpuLane::depend(const core::Depend& step) {
     if (parts_.flags->leave_now() || !core::may_proceed(*parts_.flags)) return;
   }
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;
+  give_up(core::Cause::block_lost);
+}
+
+void CpuLane::give_up(core::Cause cause) {
   Status status;
   status.failed = 1;
   status.operation = parts_.flags->operation();
-  status.cause = core::Cause::block_lost;
+  status.kind = parts_.flags->kind();
+  status.cause = cause;
   status.by = parts_.flags->rank();
   if (!parts_.flags->own().failed) parts_.flags->give_up(status);
 }

@@ -42,6 +42,7 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
     std::unique_ptr<ChannelFlags> flags;
     WorkerTeam* team = nullptr;
     std::int64_t spin_ns = 0;
+    std::int64_t scratch_bytes = 0;
   };
 
   explicit CpuLane(Parts parts);
@@ -56,6 +57,9 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   void drain();
 
  private:
+  struct alignas(64) ScratchUnit {
+    std::byte bytes[64];
+  };
   // Whether a step may wait for peers or events; a caller in submit() must not.
   enum class Patience { none, any };
 
@@ -63,10 +67,13 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   bool next_step(Patience patience);
   bool can_pass(const core::Step& step) const;
   bool finish_here();
+  void take_step(const core::Step& step, core::Report& report);
   void run(const core::Run& step, core::Report& report);
   void depend(const core::Depend& step);
+  void give_up(core::Cause cause);
 
   Parts parts_;
+  std::unique_ptr<ScratchUnit[]> scratch_;
   std::mutex queue_mutex_;
   std::condition_variable grown_;    // for the lane's thread: the queue grew, or stop
   std::condition_variable drained_;  // the queue became empty

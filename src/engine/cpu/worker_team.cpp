@@ -1,6 +1,7 @@
 #include "engine/cpu/worker_team.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/cpu/float_defaults.h"
 #include "engine/cpu/futex.h"
@@ -25,9 +26,14 @@ void WorkerTeam::end_helpers() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void WorkerTeam::run_part(int part) const {
+// Nothing may leave a part: the others still use `body_`, and a helper's thread would end the process.
+void WorkerTeam::run_part(int part) {
   const std::int64_t begin = count_ * part / parts_, end = count_ * (part + 1) / parts_;
-  if (begin < end) (*body_)(begin, end);
+  try {
+    if (begin < end) (*body_)(begin, end);
+  } catch (...) {
+    if (!threw_.exchange(true, std::memory_order_relaxed)) thrown_ = std::current_exception();
+  }
 }
 
 void WorkerTeam::help(int index) {
@@ -61,6 +67,7 @@ void WorkerTeam::parallel(std::int64_t count, int workers, const std::function<v
   for (std::uint32_t left = left_.load(std::memory_order_acquire); left != 0; left = left_.load(std::memory_order_acquire)) {
     futex_wait(left_, left, -1, Shared::no);
   }
+  if (threw_.exchange(false, std::memory_order_relaxed)) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 }  // namespace sluice::cpu

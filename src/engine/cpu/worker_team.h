@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -20,13 +21,13 @@ class WorkerTeam {
   WorkerTeam& operator=(const WorkerTeam&) = delete;
   int size() const { return size_; }
   // Calls body(begin, end) on contiguous parts of [0, count), at most `workers` at once, each part by
-  // one thread, and returns when all have ended.
+  // one thread, and returns when all have ended; then throws what a part has thrown.
   void parallel(std::int64_t count, int workers, const std::function<void(std::int64_t, std::int64_t)>& body);
 
  private:
   void help(int index);
   void end_helpers();
-  void run_part(int part) const;
+  void run_part(int part);
 
   int size_;
   std::mutex busy_;
@@ -35,6 +36,9 @@ class WorkerTeam {
   std::int64_t count_ = 0;
   int parts_ = 0;
   const std::function<void(std::int64_t, std::int64_t)>* body_ = nullptr;
+  // What the first part that threw has thrown; read when all have ended.
+  std::atomic<bool> threw_{false};
+  std::exception_ptr thrown_;
   std::atomic<std::uint32_t> round_{0};
   std::atomic<std::uint32_t> left_{0};
   std::atomic<bool> stop_{false};
