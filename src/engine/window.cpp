@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -89,6 +90,13 @@ void Windows::take(boot::GroupState& group, std::int64_t bytes) {
   if (group.in_one_process()) {
     own = map(-1, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, bytes_, rank_);
     return;
+  }
+  // Beyond it the kernel sends a signal that ends the process.
+  rlimit files{};
+  if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur != RLIM_INFINITY && files.rlim_cur < bytes_) {
+    throw SystemError(fmt::format("communicator on rank {}: the window needs a file in memory of {} bytes, but files of this "
+                                  "process may have {}; raise that limit (ulimit -f), or lower max_tokens, channels, capacity "
+                                  "or arena_bytes", rank_, bytes_, files.rlim_cur), rank_);
   }
   memory_ = boot::UniqueFd(memfd_create("sluice-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory_ || ftruncate(memory_.get(), bytes) != 0 || fcntl(memory_.get(), F_ADD_SEALS, fixed_size) != 0) {

@@ -1,4 +1,5 @@
-// F4, F5 and C6: a communicator whose threads cannot all be started, or whose options are wrong.
+// F4, F5 and C6: a communicator whose threads cannot all be started, whose window is too large for a limit, or whose
+// options are wrong.
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -157,6 +158,25 @@ PROMISE(C6, wrong_options_on_one_rank_end_the_creation_everywhere, {{2, 3}}) {
     }
     EXPECT_LT(now_ms() - start, 5000);
     run_job(self, job, {});
+  });
+}
+
+// The kernel would end that rank with a signal.
+PROMISE(F5, a_rank_whose_files_may_not_be_as_large_as_the_window_says_so_to_all, {{2}, Where::processes}) {
+  if (on_cuda()) GTEST_SKIP() << "its windows lie in device memory";
+  const Job job(small_recipe(at.ranks, 1));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{4096, before.rlim_max};
+    if (self.rank == 1) setrlimit(RLIMIT_FSIZE, &small);
+    const auto create = [&] { sluice::Communicator comm(self.group, options_for(job.problem, self.engine)); };
+    if (self.rank == 1)
+      expect_error<sluice::SystemError>(create, {"files of this process may have 4096", "ulimit -f"});
+    else
+      expect_error<sluice::PeerError>(create, {"rank 1 refused", "ulimit -f"});
+    if (self.rank == 1) setrlimit(RLIMIT_FSIZE, &before);
+    run_job(self, job);
   });
 }
 
