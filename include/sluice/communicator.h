@@ -55,15 +55,16 @@ class SLUICE_API Communicator {
 
   // Sends every token to the ranks of its experts. Collective: per channel all ranks make the same
   // sequence of calls. Only queues the work, except that Counts::exact waits until the counts of all
-  // ranks are known. Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the
-  // arena has no room, PeerError when the channel has failed or, with exact, when a peer refused,
+  // ranks are known, and that on the CPU engine a call waits while 1024 operations of its channel are under way.
+  // Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the arena has no room, PeerError when the channel has failed or, with exact, when a peer refused,
   // differs, is late or gone. Bad ids of an earlier bounded call on this channel that nobody waited for
   // show here as ArgumentError; this call is then refused like an illegal one. With Counts::bounded it may be
   // captured into a graph, by a `stream` that is being captured (docs/semantics.md, Graphs); what cannot be captured
   // throws ArgumentError.
   DispatchResult dispatch(const DispatchArgs& args, Stream stream = {});
 
-  // Brings rows home and sums them. Collective, only queues the work. Errors and capture as dispatch.
+  // Brings rows home and sums them. Collective, only queues the work (and waits as dispatch where many operations are
+  // under way). Errors and capture as dispatch.
   CombineResult combine(const CombineArgs& args, Stream stream = {});
 
   // Arena memory for combine inputs, [rows, row_bytes / size_of(dtype)] of `dtype`: from there combine

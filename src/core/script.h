@@ -60,6 +60,7 @@ struct Script {
   std::int64_t bytes = 0;  // that this rank moves, about: an engine may treat a short operation otherwise
   std::vector<Step> steps;
   std::vector<std::shared_ptr<const void>> keep;  // alive until the last step has passed
+  std::unique_ptr<Script> next;  // in the queue of its lane
 };
 
 }  // namespace sluice::core

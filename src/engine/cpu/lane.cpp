@@ -76,8 +76,16 @@ void CpuLane::submit(std::unique_ptr<core::Script> script) {
   }
   const bool brief = script->bytes <= brief_bytes;
   {
-    const std::lock_guard lock(queue_mutex_);
-    queue_.push_back(std::move(script));
+    std::unique_lock lock(queue_mutex_);
+    // What a script kept may call in its destructor: the lane's thread must not wait for itself.
+    if (queued_ >= most_under_way && !engine::LettingGo::here()) {
+      grown_.notify_one();
+      shrunk_.wait(lock, [&] { return queued_ < most_under_way; });
+    }
+    ++queued_;
+    core::Script* const added = script.get();
+    (first_ ? last_->next : first_) = std::move(script);
+    last_ = added;
   }
   if (!brief || !finish_here()) grown_.notify_one();
 }
@@ -89,7 +97,7 @@ bool CpuLane::finish_here() {
   while (next_step(Patience::none)) {
   }
   const std::lock_guard queue_lock(queue_mutex_);
-  return queue_.empty();
+  return !first_;
 }
 
 bool CpuLane::can_pass(const core::Step& step) const {
@@ -104,8 +112,8 @@ void CpuLane::serve() {
   while (true) {
     {
       std::unique_lock lock(queue_mutex_);
-      grown_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-      if (queue_.empty()) return;
+      grown_.wait(lock, [&] { return stop_ || first_; });
+      if (!first_) return;
     }
     const std::lock_guard lock(running_);
     while (next_step(Patience::any)) {
@@ -122,7 +130,7 @@ void CpuLane::help(const CpuEvent& event) {
 
 void CpuLane::drain() {
   std::unique_lock lock(queue_mutex_);
-  drained_.wait(lock, [&] { return queue_.empty(); });
+  shrunk_.wait(lock, [&] { return !first_; });
 }
 
 // Runs one step of the first script; false when nothing is queued, or when it would wait and must not. A script leaves the queue after its
@@ -131,8 +139,8 @@ bool CpuLane::next_step(Patience patience) {
   core::Script* script = nullptr;
   {
     const std::lock_guard lock(queue_mutex_);
-    if (queue_.empty()) return false;
-    script = queue_.front().get();
+    if (!first_) return false;
+    script = first_.get();
   }
   if (!begun_) parts_.flags->begin(script->kind);
   begun_ = true;
@@ -157,11 +165,11 @@ bool CpuLane::next_step(Patience patience) {
   std::unique_ptr<core::Script> done;
   {
     const std::lock_guard lock(queue_mutex_);
-    done = std::move(queue_.front());
-    queue_.pop_front();
+    done = std::exchange(first_, std::move(first_->next));
+    --queued_;
     at_ = 0;
     begun_ = false;
-    if (queue_.empty()) drained_.notify_all();
+    shrunk_.notify_all();
   }
   return true;
 }

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -33,6 +32,10 @@ class CpuEvent final : public engine::LaneEvent {
   mutable std::atomic<std::uint32_t> sleepers_{0};
   std::weak_ptr<CpuLane> lane_;
 };
+
+// More scripts than these are never under way in one lane: a host far ahead of a late peer would collect them, with
+// what they keep and the blocks that wait for them.
+inline constexpr int most_under_way = 1024;
 
 // Scripts run in order, each step by one thread at a time: the lane's own, a caller in wait(), or, for a
 // short operation, the caller in submit() as far as it gets without waiting.
@@ -76,8 +79,11 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   std::unique_ptr<ScratchUnit[]> scratch_;
   std::mutex queue_mutex_;
   std::condition_variable grown_;    // for the lane's thread: the queue grew, or stop
-  std::condition_variable drained_;  // the queue became empty
-  std::deque<std::unique_ptr<core::Script>> queue_;
+  std::condition_variable shrunk_;   // a script left the queue
+  // The queue, linked by Script::next: to submit takes no memory.
+  std::unique_ptr<core::Script> first_;
+  core::Script* last_ = nullptr;
+  int queued_ = 0;
   bool stop_ = false;
   std::mutex running_;               // held by the thread that runs steps
   std::size_t at_ = 0;               // next step of the first script
