@@ -13,6 +13,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::vector<const PairSockets*> alive;
+  UniqueFd dead_end;  // while any is alive: a child of a process with many files could not make one
 };
 
 Registry& registry() {
@@ -20,15 +21,20 @@ Registry& registry() {
   return *all;
 }
 
-// Only calls that are safe in the child of a process with threads.
-void disconnect_all() {
+UniqueFd make_dead_end() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return UniqueFd();
   ::close(ends[1]);
+  return UniqueFd(ends[0]);
+}
+
+// Only calls that are safe in the child of a process with threads. A socket that cannot be replaced is closed: its number
+// may then become another file's, but the peers must hear of the parent's death.
+void disconnect_all() {
+  const int dead_end = registry().dead_end.get();
   for (const PairSockets* sockets : registry().alive)
     for (const UniqueFd& fd : sockets->fds())
-      if (fd) ::dup3(ends[0], fd.get(), O_CLOEXEC);
-  ::close(ends[0]);
+      if (fd && (dead_end < 0 || ::dup3(dead_end, fd.get(), O_CLOEXEC) < 0)) ::close(fd.get());
 }
 
 void register_fork_handlers() {
@@ -45,6 +51,7 @@ void register_fork_handlers() {
 PairSockets::PairSockets(std::vector<UniqueFd> fds) : fds_(std::move(fds)), owner_(::getpid()) {
   register_fork_handlers();
   const std::lock_guard lock(registry().mutex);
+  if (!registry().dead_end) registry().dead_end = make_dead_end();
   registry().alive.push_back(this);
 }
 
@@ -53,6 +60,7 @@ PairSockets::~PairSockets() {
   std::erase(registry().alive, this);
   // Closed under the lock: else a fork in between would put dead sockets in the place of new files.
   fds_.clear();
+  if (registry().alive.empty()) registry().dead_end = UniqueFd();
 }
 
 }  // namespace sluice::boot

@@ -1,5 +1,6 @@
 // Peers that are lost: who notices, and when.
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -156,8 +157,16 @@ TEST(Watch, the_last_handle_may_be_dropped_inside_the_callback) {
   });
 }
 
-TEST(F2, a_forked_child_does_not_hide_the_death_of_its_parent) {
-  const std::string key = fresh_key("forked");
+// From now on this process can open nothing.
+void use_up_descriptors() {
+  const rlimit few{64, 64};
+  require(::setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
+  while (::dup(0) >= 0) {
+  }
+}
+
+void expect_death_seen_beside_a_child(const char* test, bool full) {
+  const std::string key = fresh_key(test);
   int orphan[2];
   ASSERT_EQ(::pipe(orphan), 0);
   std::vector<pid_t> ranks;
@@ -168,6 +177,7 @@ TEST(F2, a_forked_child_does_not_hide_the_death_of_its_parent) {
       const auto token = group->watch(gone.callback());
       group->barrier();
       if (rank == 1) {
+        if (full) use_up_descriptors();
         // Like a data loader: lives on after its parent was killed.
         const pid_t child = ::fork();
         if (child == 0) {
@@ -186,6 +196,11 @@ TEST(F2, a_forked_child_does_not_hide_the_death_of_its_parent) {
   ::kill(child, SIGKILL);
   ::close(orphan[0]);
   ::close(orphan[1]);
+}
+
+TEST(F2, a_forked_child_does_not_hide_the_death_of_its_parent) { expect_death_seen_beside_a_child("forked", false); }
+TEST(F2, a_child_forked_where_no_file_can_be_opened_does_not_hide_it_either) {
+  expect_death_seen_beside_a_child("full", true);
 }
 
 TEST(F4, a_forked_child_can_drop_its_copy_and_the_parent_goes_on) {
