@@ -325,5 +325,36 @@ PROMISE(V7, types_that_combine_cannot_add_are_refused, {{2}}) {
   });
 }
 
+// Weights of an expert that a token names twice: a NaN that their sum makes is computed, one that stands alone is moved.
+PROMISE(V4, a_nan_made_by_adding_weights_is_canonical_and_one_alone_keeps_its_bits, {{1}}) {
+  constexpr std::uint32_t inf = 0x7f800000, minus_inf = 0xff800000, one = 0x3f800000;
+  constexpr std::uint32_t odd_nan = 0x7fa12345, negative_nan = 0xffc54321, nan = 0x7fc00000;
+  constexpr std::int64_t tokens = 4, topk = 3;
+  for (Layout layout : {Layout::grouped, Layout::padded}) {
+    Recipe recipe = base(at, layout, 5);
+    recipe.experts = 2;
+    recipe.call.topk = topk;
+    const Job job(recipe);
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+      const CallVector<std::uint16_t> rows(tokens * 64, 0x3f80);
+      const CallVector<std::int32_t> ids{0, 0, -1, 0, -1, 0, 0, 0, 0, -1, 0, -1};
+      const CallVector<std::uint32_t> weights{inf, minus_inf, one, odd_nan, one, one, one, negative_nan, one, one, odd_nan, one};
+      sluice::DispatchArgs args;
+      args.rows = sluice::ConstTensorView(rows.data(), DataType::bf16, tokens, 64);
+      args.expert_ids = sluice::ConstTensorView(ids.data(), DataType::int32, tokens, topk);
+      args.weights = sluice::ConstTensorView(weights.data(), DataType::fp32, tokens, topk);
+      args.layout = layout;
+      args.capacity = tokens;
+      args.checks = sluice::Checks::off;
+      const sluice::DispatchResult sent = comm.dispatch(args);
+      sent.ready.wait();
+      std::vector<std::uint32_t> got = elements_of<std::uint32_t>(sent.weights);
+      got.resize(tokens);  // of expert 0
+      EXPECT_EQ(got, (std::vector<std::uint32_t>{nan, nan, nan, odd_nan}));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace conformance

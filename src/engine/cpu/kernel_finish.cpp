@@ -96,7 +96,7 @@ class Finish {
     }
   }
 
-  // A token that names an expert twice has one row there; its weights are added in slot order.
+  // A token that names an expert twice has one row there; its weights are added in slot order. One alone keeps its bits.
   void row_weights() {
     for (std::int64_t n = 0; n < packed_; ++n) {
       for (int k = 0; k < route_.topk; ++k) {
@@ -104,7 +104,7 @@ class Finish {
         if (row < 0) continue;
         float& weight = args_.outputs.weights[row];
         const float arrived = args_.arrived_weights[n * route_.topk + k];
-        weight = route_.row_of[n * route_.topk + k] >= 0 ? arrived : numbers::sum(weight, arrived);  // one alone keeps its bits
+        weight = route_.row_of[n * route_.topk + k] >= 0 ? arrived : numbers::canonical(numbers::sum(weight, arrived));
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/numbers.h"
 #include "core/routing.h"
 #include "engine/cuda/block.cuh"
 #include "engine/cuda/copy_rows.cuh"
@@ -136,7 +137,7 @@ struct LandedWork {
     const std::int32_t* const ids = args.route.local_ids + n * args.route.topk;
     float sum = args.arrived_weights[n * args.route.topk + k];  // one alone keeps its bits
     for (std::int32_t other = k + 1; other < args.route.topk; ++other) {
-      if (ids[other] == ids[k]) sum = __fadd_rn(sum, args.arrived_weights[n * args.route.topk + other]);
+      if (ids[other] == ids[k]) sum = numbers::canonical(__fadd_rn(sum, args.arrived_weights[n * args.route.topk + other]));
     }
     return sum;
   }
