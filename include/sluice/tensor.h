@@ -46,6 +46,7 @@ struct BasicTensorView {
   // combine and allocate carry the arena block here: when the last view goes, the block is returned.
   // For arguments it is optional; without it the caller keeps the memory valid until `ready`. What it points to does
   // not matter, null included: it is held, and let go in a thread of the library or in a caller's.
+  // What it does then may wait for later operations.
   std::shared_ptr<const void> owner;
 
   BasicTensorView() = default;

@@ -1,5 +1,6 @@
 // C7: what a host holds that runs ahead, and when it is let go.
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "drive.h"
@@ -42,6 +43,49 @@ PROMISE(C7, a_host_far_ahead_of_a_late_peer_waits_for_the_oldest_of_1024_operati
     }
     round_trip(comm, job, self.rank, {});
   });
+}
+
+// A chain of owners, each of which lives until the next operation has ended.
+PROMISE(C7, an_owner_may_wait_for_a_later_operation_of_its_channel_when_it_is_let_go, {{2}}) {
+  if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
+  constexpr int calls = 5;
+  for (const std::int64_t hidden : {64, 16384}) {  // run by the caller, and by the lane's thread
+    Recipe recipe;
+    recipe.ranks = at.ranks;
+    recipe.experts = 4 * at.ranks;
+    recipe.tokens = {12, 5};
+    recipe.call.counts = Counts::bounded;
+    recipe.call.hidden = hidden;
+    const Job job(recipe);
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      std::atomic<int> let_go{0};
+      std::mutex mutex;
+      std::vector<sluice::Event> ready(calls + 1);
+      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+      const auto brought = bring(job.problem, self.rank);
+      if (self.rank == 1) self.group.barrier();
+      for (std::size_t i = 0; i < ready.size(); ++i) {
+        sluice::DispatchArgs args = brought->args;
+        if (self.rank == 0 && i < calls) {
+          args.rows.owner = std::shared_ptr<const void>(nullptr, [&, i](const void*) {
+            const sluice::Event later = [&] {
+              const std::lock_guard lock(mutex);
+              return ready[i + 1];
+            }();
+            later.wait();
+            ++let_go;
+          });
+        }
+        const sluice::DispatchResult sent = comm.dispatch(args);
+        const std::lock_guard lock(mutex);
+        ready[i] = sent.ready;
+      }
+      if (self.rank == 0) self.group.barrier();  // no operation ends before all calls have been made
+      ready.back().wait();
+      for (int i = 0; self.rank == 0 && i < 5000 && let_go < calls; ++i) sleep_ms(1);
+      EXPECT_EQ(let_go.load(), self.rank == 0 ? calls : 0);
+    });
+  }
 }
 
 }  // namespace

@@ -54,11 +54,12 @@ PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
     const std::weak_ptr<Returned> inputs = returned;
     returned.reset();
     check_combine(job, self.rank, call, home);
-    // One more operation, after which nothing of the earlier ones may be held.
+    // One more operation, after which nothing of the earlier ones may be held, once the lane has let go of it.
     {
       const auto brought = bring(job.problem, self.rank);
       comm.dispatch(brought->args).ready.wait();
     }
+    for (int i = 0; i < 1000 && !(alive.expired() && inputs.expired()); ++i) sleep_ms(1);
     EXPECT_TRUE(alive.expired());
     EXPECT_TRUE(inputs.expired());
   });

@@ -92,10 +92,9 @@ void CpuLane::submit(std::unique_ptr<core::Script> script) {
 
 // Waking the lane's thread costs more than a short operation does. True when nothing is left to do.
 bool CpuLane::finish_here() {
-  const std::unique_lock lock(running_, std::try_to_lock);
+  std::unique_lock lock(running_, std::try_to_lock);
   if (!lock) return false;
-  while (next_step(Patience::none)) {
-  }
+  run_steps(lock, Patience::none, [] { return true; });
   const std::lock_guard queue_lock(queue_mutex_);
   return !first_;
 }
@@ -115,16 +114,30 @@ void CpuLane::serve() {
       grown_.wait(lock, [&] { return stop_ || first_; });
       if (!first_) return;
     }
-    const std::lock_guard lock(running_);
-    while (next_step(Patience::any)) {
-    }
+    std::unique_lock lock(running_);
+    run_steps(lock, Patience::any, [] { return true; });
   }
 }
 
 void CpuLane::help(const CpuEvent& event) {
-  const std::unique_lock lock(running_, std::try_to_lock);
+  std::unique_lock lock(running_, std::try_to_lock);
   if (!lock) return;
-  while (event.state() == engine::LaneEvent::State::pending && next_step(Patience::any)) {
+  run_steps(lock, Patience::any, [&] { return event.state() == engine::LaneEvent::State::pending; });
+}
+
+// A destructor of the caller may wait for a later operation of this lane: somebody must be able to run it.
+// (Test: C7.an_owner_may_wait_for_a_later_operation_of_its_channel_when_it_is_let_go)
+template <class While>
+void CpuLane::run_steps(std::unique_lock<std::mutex>& running, Patience patience, const While& wanted) {
+  std::unique_ptr<core::Script> ended;
+  while (wanted() && next_step(patience, ended)) {
+    if (!ended) continue;
+    running.unlock();
+    {
+      const engine::LettingGo letting_go;
+      ended.reset();
+    }
+    if (!wanted() || !running.try_lock()) return;
   }
 }
 
@@ -133,9 +146,9 @@ void CpuLane::drain() {
   shrunk_.wait(lock, [&] { return !first_; });
 }
 
-// Runs one step of the first script; false when nothing is queued, or when it would wait and must not. A script leaves the queue after its
-// last step and after what it kept alive has been let go.
-bool CpuLane::next_step(Patience patience) {
+// Runs one step of the first script; false when nothing is queued, or when it would wait and must not. A script leaves the
+// queue after its last step, with what it keeps alive.
+bool CpuLane::next_step(Patience patience, std::unique_ptr<core::Script>& ended) {
   core::Script* script = nullptr;
   {
     const std::lock_guard lock(queue_mutex_);
@@ -157,20 +170,12 @@ bool CpuLane::next_step(Patience patience) {
     }
     return true;
   }
-  {
-    const engine::LettingGo letting_go;
-    script->keep.clear();
-    script->steps.clear();
-  }
-  std::unique_ptr<core::Script> done;
-  {
-    const std::lock_guard lock(queue_mutex_);
-    done = std::exchange(first_, std::move(first_->next));
-    --queued_;
-    at_ = 0;
-    begun_ = false;
-    shrunk_.notify_all();
-  }
+  const std::lock_guard lock(queue_mutex_);
+  ended = std::exchange(first_, std::move(first_->next));
+  --queued_;
+  at_ = 0;
+  begun_ = false;
+  shrunk_.notify_all();
   return true;
 }
 

@@ -67,7 +67,10 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   enum class Patience { none, any };
 
   void serve();
-  bool next_step(Patience patience);
+  // With `running_` held, which is free while what an ended script kept is let go, and may not be held again after.
+  template <class While>
+  void run_steps(std::unique_lock<std::mutex>& running, Patience patience, const While& wanted);
+  bool next_step(Patience patience, std::unique_ptr<core::Script>& ended);
   bool can_pass(const core::Step& step) const;
   bool finish_here();
   void take_step(const core::Step& step, core::Report& report);
