@@ -26,7 +26,7 @@ class SLUICE_API Event {
   // Blocks until it has happened. Throws what went wrong in the operation: PeerError, CapacityError
   // (every rank), ArgumentError (ids found illegal while the operation ran). Throws the same again
   // when called again. The event of a call that was captured into a graph belongs to the graph: wait,
-  // wait_for and query throw ArgumentError.
+  // wait_for and query throw ArgumentError. So do all four in a forked child for an event that had not happened.
   void wait() const;
 
   // The same for at most `timeout_ms` milliseconds; false when it has not happened by then. Throws ArgumentError

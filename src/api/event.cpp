@@ -22,7 +22,9 @@ bool Event::wait_for(int timeout_ms) const {
 bool Event::query() const { return wait_for(0); }
 
 void Event::stream_wait(Stream stream) const {
-  if (state_) state_->lane_event()->stream_wait(stream.handle);
+  if (!state_) return;
+  state_->require_own_process();
+  state_->lane_event()->stream_wait(stream.handle);
 }
 
 }  // namespace sluice

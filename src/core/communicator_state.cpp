@@ -12,7 +12,16 @@
 
 namespace sluice::core {
 
+// In a forked child the threads that would run the operation do not exist.
+void EventState::require_own_process() const {
+  if (context_.process == 0 || happened() || getpid() == context_.process) return;
+  throw ArgumentError(fmt::format("{} on rank {} of {}: this is a forked copy of an event that had not happened; wait for it in "
+                                  "the process that made the call", name_of(context_.kind), context_.rank, context_.ranks),
+                      context_.rank);
+}
+
 bool EventState::wait(std::chrono::milliseconds timeout) const {
+  require_own_process();
   if (event_->captured()) {
     throw ArgumentError(fmt::format("{} on rank {} of {}: the call was captured into a graph, so the host cannot wait for "
                                     "its event; wait for the stream in which the graph runs",
@@ -87,7 +96,7 @@ std::string CommunicatorState::where(OperationKind kind) const {
 }
 
 Context CommunicatorState::context(OperationKind kind, int channel, const RouteState* uses) const {
-  Context about{kind, config_.topology.rank, config_.topology.ranks, channel, engine_->device_error()};
+  Context about{kind, config_.topology.rank, config_.topology.ranks, channel, engine_->device_error(), process_};
   if (!uses) return about;
   about.made = uses->report;
   about.made_on = uses->channel;
@@ -97,6 +106,11 @@ Context CommunicatorState::context(OperationKind kind, int channel, const RouteS
 void CommunicatorState::require_own_process(const ArgumentCheck& check) const {
   check.require(getpid() == process_, "this is a forked copy of a communicator, without its threads and windows; make a new "
                                       "group and communicator in the new process");
+}
+
+void CommunicatorState::set_deadline_ms(int deadline_ms) {
+  require_own_process(ArgumentCheck("set_deadline_ms", config_.topology.rank));
+  engine_->set_deadline_ms(deadline_ms);
 }
 
 std::shared_ptr<engine::LaneEvent> CommunicatorState::next_event(int channel) {

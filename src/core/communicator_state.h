@@ -28,6 +28,7 @@ class EventState {
       : event_(std::move(event)), report_(std::move(report)), context_(context) {}
   bool wait(std::chrono::milliseconds timeout) const;  // negative: without end. Throws the operation's error
   const std::shared_ptr<engine::LaneEvent>& lane_event() const { return event_; }
+  void require_own_process() const;
   bool happened() const { return event_->state() != engine::LaneEvent::State::pending; }
   // Throws when this rank's ids were illegal and nobody has been told.
   void throw_untold_fault() const;
@@ -49,6 +50,7 @@ class CommunicatorState {
   void used_on(const TensorView& view, void* stream);
   TensorView allocate(std::int64_t rows, std::int64_t row_bytes, DataType dtype);
   RoutingCounts count(const DispatchArgs& args) const;
+  void set_deadline_ms(int deadline_ms);
 
   const Config& config() const { return config_; }
   const std::vector<int>& nodes() const { return nodes_; }

@@ -77,6 +77,7 @@ RoutingCounts CommunicatorState::count(const DispatchArgs& args) const {
   const Topology& topology = config_.topology;
   const std::string call_name = fmt::format("count on rank {} of {}", topology.rank, topology.ranks);
   DispatchCall call;
+  require_own_process(ArgumentCheck(call_name, topology.rank));
   check_route(args.route, call_name);
   check_routing(args, config_, call_name, call);
   if (call.routing != Routing::route) return read_counts(PlannedTables(args, call, topology, *engine_, call_name).tables(), topology, *engine_);

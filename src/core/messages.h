@@ -16,6 +16,7 @@ struct Context {
   int ranks = 1;
   int channel = 0;
   const char* device_error = "";  // of its engine
+  int process = 0;  // that made the communicator; 0: not known
   // Of the dispatch that made the route which the operation uses, and its channel.
   std::shared_ptr<const Report> made{};
   int made_on = 0;

@@ -3,8 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <sluice/sluice.h>
@@ -94,6 +100,61 @@ TEST(F4, a_forked_child_may_exit_with_its_copy_of_a_communicator) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
   Batch batch(0);
   comm->dispatch(batch.args()).ready.wait();
+}
+
+// What `call` says in a forked child, which must end by itself.
+std::string said_in_child(const std::function<void()>& call) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(5);
+    std::string said = "nothing";
+    try {
+      call();
+    } catch (const ArgumentError& error) {
+      said = error.what();
+    }
+    _exit(write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  char text[512];
+  const ssize_t length = read(ends[0], text, sizeof(text));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!WIFEXITED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
+  return std::string(text, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+}
+
+TEST(F4, a_forked_child_hears_that_its_communicator_and_pending_events_are_copies) {
+  std::vector<Group> groups = Group::threads(2);
+  std::atomic<bool> come{false};
+  std::thread peer([&, group = std::move(groups[1])]() mutable {
+    Communicator comm(group, options_for(2));
+    while (!come) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Batch batch(1);
+    DispatchArgs args = batch.args();
+    args.counts = Counts::bounded;
+    comm.dispatch(args).ready.wait();
+  });
+  Communicator comm(groups[0], options_for(2));
+  Batch batch(0);
+  DispatchArgs args = batch.args();
+  args.counts = Counts::bounded;
+  const DispatchResult sent = comm.dispatch(args);
+  args.expert_ids = {};
+  args.route = sent.route;
+  const std::string communicator = "this is a forked copy of a communicator", event = "this is a forked copy of an event";
+  EXPECT_NE(said_in_child([&] { comm.count(args); }).find(communicator), std::string::npos);
+  EXPECT_NE(said_in_child([&] { comm.set_deadline_ms(5); }).find(communicator), std::string::npos);
+  EXPECT_NE(said_in_child([&] { sent.ready.wait(); }).find(event), std::string::npos);
+  EXPECT_NE(said_in_child([&] { sent.ready.query(); }).find(event), std::string::npos);
+  EXPECT_NE(said_in_child([&] { sent.ready.stream_wait({}); }).find(event), std::string::npos);
+  come = true;
+  sent.ready.wait();
+  EXPECT_EQ(said_in_child([&] { sent.ready.wait(); }), "nothing") << "it had happened before the fork";
+  peer.join();
 }
 
 }  // namespace
