@@ -140,7 +140,7 @@ WindowSize Communicator::window_size() const { return checked(state_).config().s
 
 void Communicator::set_deadline_ms(int deadline_ms) {
   if (deadline_ms < 0) throw ArgumentError(fmt::format("set_deadline_ms: {} is negative", deadline_ms), rank());
-  checked(state_).engine().set_deadline_ms(deadline_ms);
+  checked(state_).set_deadline_ms(deadline_ms);
 }
 
 }  // namespace sluice

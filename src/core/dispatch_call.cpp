@@ -48,6 +48,17 @@ void lay_out(Slices& slices, DispatchOutputs& out, const DispatchCall& call, Lay
   out.weights = call.weights ? slices.take<float>(out.weight_count) : nullptr;
 }
 
+// The largest number below `too_many` that fits.
+template <class Fits>
+std::int64_t most_that_fit(std::int64_t too_many, const Fits& fits) {
+  std::int64_t low = 0;
+  while (too_many - low > 1) {
+    const std::int64_t middle = low + (too_many - low) / 2;
+    (fits(middle) ? low : too_many) = middle;
+  }
+  return low;
+}
+
 std::shared_ptr<RouteState> make_route(const DispatchArgs& args, const DispatchCall& call, std::int64_t number,
                                        std::int64_t packed_limit, const Topology& topology, Memory& memory) {
   auto route = std::make_shared<RouteState>();
@@ -97,11 +108,7 @@ DispatchBlocks take_dispatch_blocks(const DispatchArgs& args, const DispatchCall
   const Owner owner = args.output.given() ? Owner::temporary : Owner::result;
   b.rows = takes_gap ? memory.allocate_largest(need(most), owner, b.holders) : memory.allocate(need(most), owner, Arena::End::low);
   b.capacity = most;
-  if (b.rows->bytes() < need(most)) {
-    const double share = static_cast<double>(b.rows->bytes()) / static_cast<double>(need(most));
-    b.capacity = static_cast<std::int64_t>(static_cast<double>(most) * share);
-    while (b.capacity > 0 && need(b.capacity) > b.rows->bytes()) --b.capacity;
-  }
+  if (b.rows->bytes() < need(most)) b.capacity = most_that_fit(most, [&](std::int64_t rows) { return need(rows) <= b.rows->bytes(); });
   b.total_rows = b.capacity * per_row;
   if (!b.scales) b.scales = b.rows;
   b.scale_bytes = own_scales ? 0 : scale_bytes(b.capacity);

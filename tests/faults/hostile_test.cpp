@@ -63,6 +63,30 @@ TEST(C5, a_drop_without_a_capacity_does_not_depend_on_how_full_the_arena_is) {
   EXPECT_TRUE(full);
 }
 
+TEST(C5, exact_without_a_capacity_takes_rows_as_long_as_they_fit) {
+  CommunicatorOptions options = options_for(1);
+  options.max_tokens = 5003;
+  options.hidden = 4;  // 16 bytes, and 16 rows to a unit of the arena
+  options.arena_bytes = 64 << 10;
+  Communicator comm(Group::threads(1).front(), options);
+  std::vector<float> rows(16 * 4, 1.0f);
+  std::vector<std::int32_t> ids(16, 0);
+  DispatchArgs args;
+  args.rows = {rows.data(), DataType::fp32, 16, 4};
+  args.expert_ids = {ids.data(), DataType::int32, 16, 1};
+  std::vector<TensorView> held;
+  std::string said;
+  while (said.empty()) {
+    try {
+      comm.dispatch(args).ready.wait();
+      held.push_back(comm.allocate(1, 256));
+    } catch (const CapacityError& error) {
+      said = error.what();
+    }
+  }
+  EXPECT_NE(said.find("no free block of 256 bytes"), std::string::npos) << "the last unit was not used: " << said;
+}
+
 TEST(C6, values_that_no_argument_can_have_are_refused) {
   Communicator comm(Group::threads(1).front(), options_for(1));
   Batch batch(0);
