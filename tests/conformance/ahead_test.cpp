@@ -88,5 +88,38 @@ PROMISE(C7, an_owner_may_wait_for_a_later_operation_of_its_channel_when_it_is_le
   }
 }
 
+// While the lane's own thread is busy with what an owner does, nobody but the caller could run the long one.
+PROMISE(C2, a_short_call_does_not_run_a_long_one_that_was_queued_before_it, {{1}}) {
+  if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
+  Recipe recipe;
+  recipe.ranks = at.ranks;
+  recipe.experts = 4;
+  recipe.tokens = {64};
+  recipe.call.counts = Counts::bounded;
+  recipe.call.hidden = 4096;
+  const Job job(recipe);
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    std::atomic<bool> entered{false}, leave{false};
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    const sluice::DispatchArgs longer = brought->args;
+    sluice::DispatchArgs with_owner = longer, shorter = longer;
+    shorter.rows.shape[0] = shorter.expert_ids.shape[0] = shorter.weights.shape[0] = 1;
+    with_owner.rows.owner = std::shared_ptr<const void>(nullptr, [&](const void*) {
+      entered = true;
+      while (!leave) sleep_ms(1);
+    });
+    comm.dispatch(with_owner);
+    with_owner = {};
+    while (!entered) sleep_ms(1);
+    const sluice::Event queued = comm.dispatch(longer).ready;
+    const sluice::Event last = comm.dispatch(shorter).ready;
+    EXPECT_FALSE(queued.query());
+    leave = true;
+    queued.wait();
+    last.wait();
+  });
+}
+
 }  // namespace
 }  // namespace conformance

@@ -155,6 +155,8 @@ bool CpuLane::next_step(Patience patience, std::unique_ptr<core::Script>& ended)
     if (!first_) return false;
     script = first_.get();
   }
+  // Not what its caller has queued, if a longer operation is before it.
+  if (patience == Patience::none && script->bytes > brief_bytes) return false;
   if (!begun_) parts_.flags->begin(script->kind);
   begun_ = true;
   if (at_ < script->steps.size()) {
