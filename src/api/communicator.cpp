@@ -12,6 +12,7 @@
 
 #include "api/engines.h"
 #include "api/environment.h"
+#include "boot/signals_blocked.h"
 #include "core/communicator_state.h"
 #include "engine/leaving.h"
 
@@ -82,8 +83,12 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
   // A forked child has neither the threads nor the windows of its copy: it lets the copy be.
   state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid()](core::CommunicatorState* mine) {
     if (getpid() != process) return;
-    if (engine::LettingGo::here()) std::thread([mine] { delete mine; }).detach();
-    else delete mine;
+    if (!engine::LettingGo::here()) {
+      delete mine;
+      return;
+    }
+    const boot::SignalsBlocked blocked;
+    std::thread([mine] { delete mine; }).detach();
   });
 }
 

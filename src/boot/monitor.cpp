@@ -1,8 +1,6 @@
 #include "boot/monitor.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <system_error>
 #include <vector>
@@ -10,6 +8,7 @@
 #include <fmt/core.h>
 #include <sluice/errors.h>
 
+#include "boot/signals_blocked.h"
 #include "boot/sockets.h"
 
 namespace sluice::boot {
@@ -32,20 +31,6 @@ void poll_until_closed(const PairSockets& sockets, Watchers& watchers, const Uni
     if (entries.back().revents != 0) return;
   }
 }
-
-// The caller's signals are not for our thread.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

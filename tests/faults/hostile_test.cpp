@@ -1,5 +1,6 @@
 // What a hostile reading of the promises found once.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -179,6 +182,32 @@ TEST(F4, a_forked_child_hears_that_its_communicator_and_pending_events_are_copie
   sent.ready.wait();
   EXPECT_EQ(said_in_child([&] { sent.ready.wait(); }), "nothing") << "it had happened before the fork";
   peer.join();
+}
+
+// The mask of every thread of this process but the caller's, as the kernel tells it.
+std::vector<std::uint64_t> blocked_in_other_threads() {
+  std::vector<std::uint64_t> masks;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(gettid())) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("SigBlk:")) masks.push_back(std::stoull(line.substr(7), nullptr, 16));
+    }
+  }
+  return masks;
+}
+
+TEST(C10, threads_of_the_library_take_no_signal_that_is_sent_to_the_process) {
+  const std::size_t before = blocked_in_other_threads().size();
+  CommunicatorOptions options = options_for(1);
+  options.workers = 3;
+  Communicator comm(Group::threads(1).front(), options);
+  std::vector<std::uint64_t> masks = blocked_in_other_threads();
+  EXPECT_GE(masks.size(), before + 4) << "two lanes and two workers";
+  const auto holds = [](std::uint64_t mask, int signal) { return (mask >> (signal - 1) & 1) != 0; };
+  std::size_t deaf = 0;
+  for (const std::uint64_t mask : masks) deaf += holds(mask, SIGALRM) && holds(mask, SIGTERM) && holds(mask, SIGPROF) && !holds(mask, SIGSEGV);
+  EXPECT_GE(deaf, masks.size() - before);
 }
 
 }  // namespace

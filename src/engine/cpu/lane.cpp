@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "boot/signals_blocked.h"
 #include "core/status.h"
 #include "engine/cpu/float_defaults.h"
 #include "engine/cpu/futex.h"
@@ -56,8 +57,10 @@ void CpuEvent::happen(State state) {
 // The scratch is not written here: pages that no operation needs are never taken.
 CpuLane::CpuLane(Parts parts)
     : parts_(std::move(parts)),
-      scratch_(new ScratchUnit[static_cast<std::size_t>(parts_.scratch_bytes) / sizeof(ScratchUnit) + 1]),
-      thread_([this] { serve(); }) {}
+      scratch_(new ScratchUnit[static_cast<std::size_t>(parts_.scratch_bytes) / sizeof(ScratchUnit) + 1]) {
+  const boot::SignalsBlocked blocked;
+  thread_ = std::thread([this] { serve(); });
+}
 
 CpuLane::~CpuLane() {
   {

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "boot/signals_blocked.h"
 #include "engine/cpu/float_defaults.h"
 #include "engine/cpu/futex.h"
 
 namespace sluice::cpu {
 
 WorkerTeam::WorkerTeam(int size) : size_(size) {
+  const boot::SignalsBlocked blocked;
   try {
     for (int i = 1; i < size; ++i) helpers_.emplace_back([this, i] { help(i); });
   } catch (...) {
