@@ -85,9 +85,19 @@ std::vector<UniqueFd> ProcessGroup::exchange_descriptors(int descriptor) {
   mine.descriptor = duplicate(descriptor);
   Contribution first;
   first.kind = FrameKind::have_descriptor;
-  if (!mine.descriptor) first = refusal(fmt::format("descriptor {} cannot be duplicated: {}", descriptor, std::strerror(errno)));
+  const bool full = !mine.descriptor && errno == EMFILE;
+  if (!mine.descriptor) {
+    first = refusal(fmt::format("descriptor {} cannot be duplicated: {}{}", descriptor, std::strerror(errno),
+                                full ? "; raise the limit of open files (ulimit -n)" : ""));
+  }
   const Deadline deadline = Deadline::in_ms(place_.timeout_ms);
-  exchange_all(FrameKind::have_descriptor, std::move(first), deadline);
+  try {
+    exchange_all(FrameKind::have_descriptor, std::move(first), deadline);
+  } catch (const ArgumentError& error) {
+    // Of a full table no argument is to blame.
+    if (full) throw SystemError(error.what(), rank());
+    throw;
+  }
   mine.kind = FrameKind::descriptors;
   const auto all = exchange_all(FrameKind::descriptors, std::move(mine), deadline);
   std::vector<UniqueFd> descriptors;

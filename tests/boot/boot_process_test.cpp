@@ -110,6 +110,28 @@ TEST(Group, descriptors_arrive_and_show_the_same_memory) {
   });
 }
 
+TEST(Group, a_full_table_of_descriptors_is_an_error_of_the_system_and_told_to_the_peers) {
+  const std::string key = fresh_key("full");
+  run_ranks(3, [&](int rank) {
+    auto group = meet_processes(place(rank, 3, key));
+    const UniqueFd mine(::memfd_create("window", MFD_CLOEXEC));
+    const rlimit few{64, 64};
+    require(::setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
+    std::vector<UniqueFd> all;
+    for (int fd = 0; rank == 1 && (fd = ::dup(mine.get())) >= 0;) all.emplace_back(fd);
+    try {
+      group->exchange_descriptors(mine.get());
+      require(false, "an error must come");
+    } catch (const SystemError& error) {
+      require(rank == 1 && contains(error.what(), "Too many open files") && contains(error.what(), "ulimit -n"), error.what());
+    } catch (const PeerError& error) {
+      require(rank != 1 && contains(error.what(), "rank 1 refused"), error.what());
+    }
+    all.clear();
+    require(group->exchange_descriptors(mine.get()).size() == 3, "all descriptors");
+  });
+}
+
 TEST(F4, no_descriptor_is_left_open) {
   const std::string key = fresh_key("left");
   run_ranks(4, [&](int rank) {
