@@ -56,8 +56,9 @@ class SLUICE_API Communicator {
   // Sends every token to the ranks of its experts. Collective: per channel all ranks make the same
   // sequence of calls. Only queues the work, except that Counts::exact waits until the counts of all
   // ranks are known, and that on the CPU engine a call waits while 1024 operations of its channel are under way.
-  // Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the arena has no room, PeerError when the channel has failed or, with exact, when a peer refused,
-  // differs, is late or gone. Bad ids of an earlier bounded call on this channel that nobody waited for
+  // Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the arena has no room, SystemError
+  // when the heap has no memory for the call (peers learn of it), PeerError when the channel has failed or, with exact,
+  // when a peer refused, differs, is late or gone. Bad ids of an earlier bounded call on this channel that nobody waited for
   // show here as ArgumentError; this call is then refused like an illegal one. With Counts::bounded it may be
   // captured into a graph, by a `stream` that is being captured (docs/semantics.md, Graphs); what cannot be captured
   // throws ArgumentError.
@@ -82,8 +83,8 @@ class SLUICE_API Communicator {
   // What a dispatch with these decisions would send: local, no communication, synchronous. Uses expert_ids, rank_mask
   // or route of `args`, its `layout` (with a route: the route's) and its `checks`: ids as dispatch checks them. Ids and
   // mask must be there when it is called; for a route it waits until the dispatch that made it has ended. Throws
-  // ArgumentError. May be called during capture, but not with the route of a captured call: it would wait for as long
-  // as the graph lives.
+  // ArgumentError, SystemError when the heap has no memory for it. May be called during capture. The route of a call in
+  // a graph is an ArgumentError.
   RoutingCounts count(const DispatchArgs& args) const;
 
   int rank() const;

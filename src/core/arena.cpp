@@ -85,13 +85,22 @@ Arena::Block Arena::allocate(std::int64_t bytes, Owner owner, End end) {
                                     "drop results and routes earlier, or raise arena_bytes",
                                     size, largest(bytes_), bytes_, describe_use()));
   }
-  const std::int64_t start = it->first;
-  const Gap gap = it->second;
-  gaps_.erase(it);
-  const std::int64_t offset = end == End::low ? start : start + gap.bytes - size;
-  if (gap.bytes > size) gaps_.emplace(end == End::low ? start + size : start, Gap{gap.bytes - size, gap.after});
+  const std::int64_t start = it->first, left = it->second.bytes - size;
+  const std::int64_t offset = end == End::low ? start : start + left;
+  Block block{offset, size, it->second.after};
   blocks_.emplace(offset, std::pair(size, owner));
-  return {offset, size, gap.after};
+  // From here on nothing takes memory: an arena whose host has none stays whole.
+  if (left == 0) {
+    gaps_.erase(it);
+    return block;
+  }
+  it->second.bytes = left;
+  if (end == End::low) {
+    auto gap = gaps_.extract(it);
+    gap.key() = start + size;
+    gaps_.insert(std::move(gap));
+  }
+  return block;
 }
 
 std::int64_t Arena::largest(std::int64_t most) {
@@ -113,8 +122,10 @@ void Arena::shrink(Block& block, std::int64_t bytes, const Events& after) {
 }
 
 void Arena::free(const Block& block, Events uses) {
-  if (blocks_.erase(block.offset) == 0) return;
+  const auto it = blocks_.find(block.offset);
+  if (it == blocks_.end()) return;
   insert_gap(block.offset, block.bytes, std::move(uses));
+  blocks_.erase(it);
 }
 
 void Arena::insert_gap(std::int64_t offset, std::int64_t bytes, Events after) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -14,9 +15,10 @@ namespace sluice::core {
 
 class ArgumentCheck {
  public:
-  ArgumentCheck(std::string where, int rank) : where_(std::move(where)), rank_(rank) {}
+  // `where` must outlive it: a check takes no memory unless it refuses.
+  ArgumentCheck(std::string_view where, int rank) : where_(where), rank_(rank) {}
 
-  [[noreturn]] void refuse(const std::string& what) const { throw ArgumentError(where_ + ": " + what, rank_); }
+  [[noreturn]] void refuse(const std::string& what) const { throw ArgumentError(fmt::format("{}: {}", where_, what), rank_); }
   void require(bool holds, const char* what) const {
     if (!holds) refuse(what);
   }
@@ -90,7 +92,7 @@ class ArgumentCheck {
     return text;
   }
 
-  std::string where_;
+  std::string_view where_;
   int rank_;
 };
 

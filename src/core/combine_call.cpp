@@ -143,54 +143,55 @@ CombineResult combine_result(const CombineArgs& args, const CombineCall& call, c
 
 }  // namespace
 
+// As dispatch: whatever goes wrong before the lane has the script is a refusal.
 CombineResult CommunicatorState::combine(const CombineArgs& args, void* stream) {
-  const std::string call_name = where(OperationKind::combine);
+  const std::string& call_name = where(OperationKind::combine);
   Admission admission(*this, args.channel, call_name);
   throw_if_failed(OperationKind::combine, args.channel);
-  admission.next_call();
-  CombineCall call;
-  CombineBlocks b;
+  admission.next_call();  // routes are numbered alike on all ranks
+  CombineResult result;
+  std::shared_ptr<engine::LaneEvent> ready, inputs_free;
+  std::unique_ptr<Script> script;
   const Caller caller = caller_of(stream, args.run_on, call_name, false);
-  std::shared_ptr<engine::LaneEvent> called;
   try {
     throw_earlier_fault(args.channel);
     check_route(args.route, call_name);
-    call = check_call(args, config_, call_name);
-    b = take_combine_blocks(args, call, config_.topology, *memory_);
+    const CombineCall call = check_call(args, config_, call_name);
+    const CombineBlocks b = take_combine_blocks(args, call, config_.topology, *memory_);
+    const RouteState& route = *args.route.state();
+    const std::shared_ptr<Report> report = engine_->make_report();
+    CombineParts parts = combine_parts(args, call, b, engine_->window(), *memory_, report.get());
+    Common& common = parts.common;
+    common.caller = caller;
+    common.num_sms = args.num_sms;
+    common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
+    common.report = report;
+    parts.ready = ready = next_event(args.channel);
+    parts.inputs_free = inputs_free = next_event(args.channel);
     const bool streams = engine_->window().event_on != nullptr && !caller.runs;
-    if (streams && !args.after.state()) called = engine_->window().event_on(stream);
-  } catch (const Error& error) {
-    refuse(OperationKind::combine, args.channel, error, caller);
+    if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
+    else if (const auto called = streams ? engine_->window().event_on(stream) : nullptr) common.data.push_back({called, false});
+    if (route.channel != args.channel) common.first.push_back({route.made, true});
+    for (const auto& block : {b.sums, b.output, b.temporary}) {
+      if (!block) continue;
+      depend_on(common, *block);
+      use_until(block, inputs_free, common);
+    }
+    if (!caller.captured) b.output->used_on(stream);
+    use_until(route.block, inputs_free, common);
+    for (const ConstTensorView& view : {args.rows, args.weights, args.values, args.bias[0], args.bias[1],
+                                        ConstTensorView(args.output), ConstTensorView(args.waited)}) {
+      use_until(view, inputs_free, common);
+    }
+    result = combine_result(args, call, b);
+    const Context about = context(OperationKind::combine, args.channel, &route);
+    result.ready = Event(std::make_shared<EventState>(ready, report, about));
+    result.inputs_free = Event(std::make_shared<EventState>(inputs_free, report, about));
+    script = combine_script(std::move(parts));
+  } catch (...) {
+    refuse(OperationKind::combine, call_name, args.channel, caller, {ready, inputs_free});
   }
-  const RouteState& route = *args.route.state();
-  const std::shared_ptr<Report> report = engine_->make_report();
-  CombineParts parts = combine_parts(args, call, b, engine_->window(), *memory_, report.get());
-  Common& common = parts.common;
-  common.caller = caller;
-  common.num_sms = args.num_sms;
-  common.bytes = route.tables.tokens * call.hidden * size_of(call.dtype);
-  common.report = report;
-  parts.ready = next_event(args.channel);
-  parts.inputs_free = next_event(args.channel);
-  if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
-  if (called) common.data.push_back({called, false});
-  if (route.channel != args.channel) common.first.push_back({route.made, true});
-  for (const auto& block : {b.sums, b.output, b.temporary}) {
-    if (!block) continue;
-    depend_on(common, *block);
-    use_until(block, parts.inputs_free, common);
-  }
-  if (!caller.captured) b.output->used_on(stream);
-  use_until(route.block, parts.inputs_free, common);
-  for (const ConstTensorView& view : {args.rows, args.weights, args.values, args.bias[0], args.bias[1],
-                                      ConstTensorView(args.output), ConstTensorView(args.waited)}) {
-    use_until(view, parts.inputs_free, common);
-  }
-  CombineResult result = combine_result(args, call, b);
-  const Context about = context(OperationKind::combine, args.channel, &route);
-  result.ready = Event(std::make_shared<EventState>(parts.ready, report, about));
-  result.inputs_free = Event(std::make_shared<EventState>(parts.inputs_free, report, about));
-  engine_->lane(args.channel).submit(combine_script(std::move(parts)));
+  engine_->lane(args.channel).submit(std::move(script));
   return result;
 }
 

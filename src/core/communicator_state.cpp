@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include <sluice/errors.h>
@@ -85,14 +86,13 @@ CommunicatorState::Admission::Admission(CommunicatorState& state, int channel, c
 CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine)
     : config_(std::move(config)), nodes_(std::move(nodes)), engine_(std::move(engine)),
       memory_(std::make_shared<Memory>(engine_->window())) {
+  for (const char* const call : {"count", name_of(OperationKind::dispatch), name_of(OperationKind::combine)}) {
+    where_.push_back(fmt::format("{} on rank {} of {}", call, config_.topology.rank, config_.topology.ranks));
+  }
   for (int c = 0; c < config_.options.channels; ++c) channels_.push_back(std::make_unique<Channel>());
   log(LogLevel::info, fmt::format("communicator on rank {} of {}: engine {}, {} channels, window of {} bytes",
                                   config_.topology.rank, config_.topology.ranks, config_.options.engine, config_.options.channels,
                                   config_.size.window_bytes));
-}
-
-std::string CommunicatorState::where(OperationKind kind) const {
-  return fmt::format("{} on rank {} of {}", name_of(kind), config_.topology.rank, config_.topology.ranks);
 }
 
 Context CommunicatorState::context(OperationKind kind, int channel, const RouteState* uses) const {
@@ -154,7 +154,7 @@ Caller CommunicatorState::caller_of(void* stream, RunOn run_on, const std::strin
   return caller;
 }
 
-void CommunicatorState::refuse(OperationKind kind, int channel, const Error& error, const Caller& caller) {
+void CommunicatorState::tell_refusal(OperationKind kind, int channel, const std::string& reason, Events events) {
   const std::shared_ptr<Report> report = engine_->make_report();
   RefusalParts parts;
   parts.kind = kind;
@@ -162,15 +162,29 @@ void CommunicatorState::refuse(OperationKind kind, int channel, const Error& err
   parts.publish = publish_args(engine_->window(), channel, Digest{}, report.get());
   ControlRecord& record = parts.publish.record;
   record.refusal = Refusal::call;
-  std::string reason = error.what();
-  if (dynamic_cast<const CapacityError*>(&error)) reason = where(kind) + ": " + reason;
-  if (reason.size() >= reason_bytes) reason = reason.substr(0, reason_bytes - 4) + "...";
   std::memcpy(record.reason, reason.data(), reason.size());
   parts.agree = agree_args(engine_->window(), channel, kind, report.get());
-  if (!caller.captured) engine_->lane(channel).submit(refusal_script(std::move(parts)));
-  log(LogLevel::info, reason);
-  if (dynamic_cast<const CapacityError*>(&error)) throw CapacityError(reason, config_.topology.rank);
-  throw;
+  parts.events = std::move(events);
+  engine_->lane(channel).submit(refusal_script(std::move(parts)));
+}
+
+void CommunicatorState::refuse(OperationKind kind, const std::string& where, int channel, const Caller& caller, Events events) {
+  const auto tell = [&](std::string reason) {
+    if (reason.size() >= reason_bytes) reason = reason.substr(0, reason_bytes - 4) + "...";
+    if (!caller.captured) tell_refusal(kind, channel, reason, std::move(events));
+    log(LogLevel::info, reason);
+    return reason;
+  };
+  try {
+    throw;
+  } catch (const CapacityError& error) {
+    throw CapacityError(tell(where + ": " + error.what()), config_.topology.rank);
+  } catch (const Error& error) {
+    tell(error.what());
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw SystemError(tell(where + no_memory_left), config_.topology.rank);
+  }
 }
 
 void CommunicatorState::log(LogLevel level, const std::string& message) const {

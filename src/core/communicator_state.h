@@ -21,6 +21,12 @@
 
 namespace sluice::core {
 
+struct DispatchBlocks;
+
+// Behind the name of a call.
+inline constexpr const char* no_memory_left =
+    ": this process has no memory left for what the call must note; free some, or raise the limit of the process or its container";
+
 // Waits for a lane's event, then says what went wrong.
 class EventState {
  public:
@@ -82,11 +88,15 @@ class CommunicatorState {
     Channel* channel_ = nullptr;
   };
 
-  std::string where(OperationKind kind) const;
+  const std::string& where(OperationKind kind) const { return where_[static_cast<std::size_t>(kind)]; }  // none: count
   Context context(OperationKind kind, int channel, const RouteState* uses = nullptr) const;
   Caller caller_of(void* stream, RunOn run_on, const std::string& where, bool exact) const;
-  // Lets the peers know, then throws `error` again, with the call where it lacks one.
-  [[noreturn]] void refuse(OperationKind kind, int channel, const Error& error, const Caller& caller);
+  using Events = std::vector<std::shared_ptr<engine::LaneEvent>>;
+  void tell_refusal(OperationKind kind, int channel, const std::string& reason, Events events);
+  // Lets the peers know, then throws what is being handled again, with the call where it lacks one. `events` are those that
+  // the call's blocks wait for already.
+  [[noreturn]] void refuse(OperationKind kind, const std::string& where, int channel, const Caller& caller, Events events);
+  void hold(const DispatchArgs& args, const DispatchCall& call, const DispatchBlocks& blocks, void* stream, Common& common);
   void check_route(const Route& route, const std::string& where) const;
   // What an earlier bounded call found in its ids shows at the latest here (promise S4).
   void throw_earlier_fault(int channel);
@@ -105,6 +115,7 @@ class CommunicatorState {
   std::unique_ptr<engine::Engine> engine_;
   std::shared_ptr<Memory> memory_;
   std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<std::string> where_;
 };
 
 // What the arguments of every operation have in common.

@@ -120,7 +120,8 @@ std::int64_t most_rows(const CommunicatorOptions& options, const Topology& topol
 }
 
 Config resolve(const CommunicatorOptions& options, int rank, int ranks, std::int64_t engine_bytes) {
-  const ArgumentCheck check(fmt::format("communicator on rank {}", rank), rank);
+  const std::string where = fmt::format("communicator on rank {}", rank);
+  const ArgumentCheck check(where, rank);
   check_limits(options, ranks, check);
   Config config{options, split_experts(options, rank, ranks, check),
                 page_layout(engine_bytes, ranks, options.experts, options.channels), {}};

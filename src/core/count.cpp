@@ -1,4 +1,5 @@
 // count(): what a dispatch would send, without sending.
+#include <new>
 #include <string>
 #include <vector>
 
@@ -73,17 +74,21 @@ RoutingCounts read_counts(const RouteTables& tables, const Topology& topology, e
 
 }  // namespace
 
-RoutingCounts CommunicatorState::count(const DispatchArgs& args) const {
+RoutingCounts CommunicatorState::count(const DispatchArgs& args) const try {
   const Topology& topology = config_.topology;
-  const std::string call_name = fmt::format("count on rank {} of {}", topology.rank, topology.ranks);
+  const std::string& call_name = where(OperationKind::none);
+  const ArgumentCheck check(call_name, topology.rank);
   DispatchCall call;
-  require_own_process(ArgumentCheck(call_name, topology.rank));
+  require_own_process(check);
   check_route(args.route, call_name);
   check_routing(args, config_, call_name, call);
   if (call.routing != Routing::route) return read_counts(PlannedTables(args, call, topology, *engine_, call_name).tables(), topology, *engine_);
   const RouteState& route = *args.route.state();
+  check.require(!route.made->captured(), "the route was made by a call in a graph, of which the host does not know when it has run");
   route.made->wait(std::chrono::milliseconds(-1));
   return read_counts(route.tables, topology, *engine_);
+} catch (const std::bad_alloc&) {
+  throw SystemError(where(OperationKind::none) + no_memory_left, config_.topology.rank);
 }
 
 }  // namespace sluice::core

@@ -7,8 +7,6 @@
 
 namespace sluice::core {
 
-namespace {
-
 // What one dispatch takes from the arena, and the addresses in it.
 struct DispatchBlocks {
   std::shared_ptr<Report> report;
@@ -26,6 +24,8 @@ struct DispatchBlocks {
   Placement placement;
   float* arrived_weights = nullptr;
 };
+
+namespace {
 
 // Scales from one column to the next in column layout.
 std::int64_t scale_ld(const DispatchCall& call, std::int64_t rows) {
@@ -238,15 +238,19 @@ void learn_counts(const DispatchArgs& args, const DispatchCall& call, const Disp
 
 }  // namespace
 
+// Whatever goes wrong before the lane has the script is a refusal.
 DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* stream) {
-  const std::string call_name = where(OperationKind::dispatch);
+  const std::string& call_name = where(OperationKind::dispatch);
   Admission admission(*this, args.channel, call_name);
   throw_if_failed(OperationKind::dispatch, args.channel);
   const std::int64_t number = (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call();
   DispatchCall call;
   DispatchBlocks blocks;
+  DispatchResult result;
+  std::shared_ptr<engine::LaneEvent> counts;
+  std::unique_ptr<Script> script;
+  Context about;
   const Caller caller = caller_of(stream, args.run_on, call_name, args.counts == Counts::exact);
-  std::shared_ptr<engine::LaneEvent> called;  // what no event stands for is there when the caller's stream gets here
   try {
     throw_earlier_fault(args.channel);
     check_route(args.route, call_name);
@@ -254,29 +258,45 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
     blocks = take_dispatch_blocks(args, call, number, config_, *memory_);
     blocks.report = engine_->make_report();
     blocks.ready = next_event(args.channel);
+    if (call.makes_route()) {
+      blocks.route->made = blocks.ready;
+      blocks.route->report = blocks.report;
+    }
     if (caller.captured) call.checks = false;  // nobody would hear what they find
-    const bool streams = engine_->window().event_on != nullptr && !caller.runs;
-    if (streams && !(args.ids_after.state() && args.after.state())) called = engine_->window().event_on(stream);
-  } catch (const Error& error) {
-    refuse(OperationKind::dispatch, args.channel, error, caller);
+    DispatchParts parts = dispatch_parts(args, call, blocks, engine_->window(), *memory_);
+    parts.common.caller = caller;
+    parts.common.num_sms = args.num_sms;
+    parts.common.bytes = call.tokens * call.row_bytes;
+    parts.common.report = blocks.report;
+    hold(args, call, blocks, stream, parts.common);
+    result = dispatch_result(args, call, blocks, config_.topology);
+    about = context(OperationKind::dispatch, args.channel, call.makes_route() ? nullptr : blocks.route.get());
+    result.ready = Event(std::make_shared<EventState>(blocks.ready, blocks.report, about));
+    if (args.counts == Counts::exact) parts.counts = counts = engine_->make_event();
+    else if (call.checks && call.makes_route()) channels_[static_cast<std::size_t>(args.channel)]->checking.push_back(result.ready.state());
+    script = dispatch_script(std::move(parts));
+  } catch (...) {
+    refuse(OperationKind::dispatch, call_name, args.channel, caller, {blocks.ready, counts});
   }
-  if (call.makes_route()) {
-    blocks.route->made = blocks.ready;
-    blocks.route->report = blocks.report;
-  }
-  DispatchParts parts = dispatch_parts(args, call, blocks, engine_->window(), *memory_);
-  Common& common = parts.common;
-  common.caller = caller;
-  common.num_sms = args.num_sms;
-  common.bytes = call.tokens * call.row_bytes;
-  common.report = blocks.report;
+  engine_->lane(args.channel).submit(std::move(script));
+  if (!counts) return result;
+  learn_counts(args, call, blocks, config_.topology, EventState(counts, blocks.report, about), result);
+  return result;
+}
+
+// What the call waits for, and what is kept until it has ended.
+void CommunicatorState::hold(const DispatchArgs& args, const DispatchCall& call, const DispatchBlocks& blocks, void* stream,
+                             Common& common) {
+  std::shared_ptr<engine::LaneEvent> called;  // what no event stands for is there when the caller's stream gets here
+  const bool streams = engine_->window().event_on != nullptr && !common.caller.runs;
+  if (streams && !(args.ids_after.state() && args.after.state())) called = engine_->window().event_on(stream);
   if (args.ids_after.state()) common.first.push_back({args.ids_after.state()->lane_event(), true});
   if (args.after.state()) common.data.push_back({args.after.state()->lane_event(), true});
   if (called) (args.ids_after.state() ? common.data : common.first).push_back({called, false});
   for (const auto& block : {blocks.rows, blocks.scales, blocks.outputs, blocks.temporary, blocks.route->block}) {
     if (call.makes_route() || block != blocks.route->block) depend_on(common, *block);
     use_until(block, blocks.ready, common);
-    if (!caller.captured && block != blocks.temporary && block != blocks.route->block) block->used_on(stream);
+    if (!common.caller.captured && block != blocks.temporary && block != blocks.route->block) block->used_on(stream);
   }
   if (!call.makes_route() && blocks.route->channel != args.channel) common.first.push_back({blocks.route->made, true});
   for (const ConstTensorView& view : {args.rows, args.scales, args.expert_ids, args.rank_mask, args.weights,
@@ -284,19 +304,6 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
                                       ConstTensorView(args.waited)}) {
     use_until(view, blocks.ready, common);
   }
-  DispatchResult result = dispatch_result(args, call, blocks, config_.topology);
-  const Context about = context(OperationKind::dispatch, args.channel, call.makes_route() ? nullptr : blocks.route.get());
-  result.ready = Event(std::make_shared<EventState>(blocks.ready, blocks.report, about));
-  std::shared_ptr<engine::LaneEvent> counts;
-  if (args.counts == Counts::exact) parts.counts = counts = engine_->make_event();
-  engine_->lane(args.channel).submit(dispatch_script(std::move(parts)));
-  if (!counts) {
-    auto& checking = channels_[static_cast<std::size_t>(args.channel)]->checking;
-    if (call.checks && call.makes_route()) checking.push_back(result.ready.state());
-    return result;
-  }
-  learn_counts(args, call, blocks, config_.topology, EventState(counts, blocks.report, about), result);
-  return result;
 }
 
 }  // namespace sluice::core

@@ -1,27 +1,29 @@
 #include "core/memory.h"
 
 #include <algorithm>
+#include <new>
 
 #include <sluice/errors.h>
 
 namespace sluice::core {
 
-std::shared_ptr<HeldBlock> Memory::hold(const Arena::Block& block) {
-  auto held = std::make_shared<HeldBlock>(shared_from_this(), block);
-  held_[block.offset] = held;
+// The holder first, and outside of the lock that its destructor takes: what then fails is given back by it.
+std::shared_ptr<HeldBlock> Memory::allocate(std::int64_t bytes, Owner owner, Arena::End end) {
+  const auto held = std::make_shared<HeldBlock>(shared_from_this());
+  const std::lock_guard lock(mutex_);
+  held->block_ = arena_.allocate(bytes, owner, end);
+  held_[held->block_.offset] = held;
   return held;
 }
 
-std::shared_ptr<HeldBlock> Memory::allocate(std::int64_t bytes, Owner owner, Arena::End end) {
-  const std::lock_guard lock(mutex_);
-  return hold(arena_.allocate(bytes, owner, end));
-}
-
 std::shared_ptr<HeldBlock> Memory::allocate_largest(std::int64_t most, Owner owner, std::string& holders) {
+  const auto held = std::make_shared<HeldBlock>(shared_from_this());
   const std::lock_guard lock(mutex_);
   const std::int64_t wanted = align_up(most, Arena::unit), there = arena_.largest(wanted);
   if (there < wanted) holders = arena_.describe_use();
-  return hold(arena_.allocate(std::max(there, Arena::unit), owner, Arena::End::low));
+  held->block_ = arena_.allocate(std::max(there, Arena::unit), owner, Arena::End::low);
+  held_[held->block_.offset] = held;
+  return held;
 }
 
 bool Memory::covers(const void* pointer, std::int64_t bytes) {
@@ -54,6 +56,14 @@ class Never final : public engine::LaneEvent {
 }  // namespace
 
 HeldBlock::~HeldBlock() {
+  if (block_.bytes == 0) return;
+  try {
+    give_back();
+  } catch (const std::bad_alloc&) {  // the arena goes on without this block
+  }
+}
+
+void HeldBlock::give_back() {
   for (void* const stream : streams_) {
     try {
       if (auto event = memory_->window_.event_on(stream)) Arena::add(uses_, std::move(event));
@@ -82,7 +92,10 @@ void HeldBlock::used_on(void* stream) {
 
 void HeldBlock::shrink(std::int64_t bytes, const std::shared_ptr<engine::LaneEvent>& event) {
   const std::lock_guard lock(memory_->mutex_);
-  memory_->arena_.shrink(block_, bytes, {event});
+  try {
+    memory_->arena_.shrink(block_, bytes, {event});
+  } catch (const std::bad_alloc&) {  // it comes back with the block
+  }
 }
 
 }  // namespace sluice::core

@@ -41,8 +41,6 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
  private:
   friend class HeldBlock;
-  std::shared_ptr<HeldBlock> hold(const Arena::Block& block);
-
   engine::WindowView window_;
   std::mutex mutex_;
   Arena arena_;
@@ -52,7 +50,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
 // A block that goes back to the arena with its last owner, to be reused after all events of its uses.
 class HeldBlock {
  public:
-  HeldBlock(std::shared_ptr<Memory> memory, Arena::Block block) : memory_(std::move(memory)), block_(std::move(block)) {}
+  explicit HeldBlock(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
   ~HeldBlock();
   HeldBlock(const HeldBlock&) = delete;
   HeldBlock& operator=(const HeldBlock&) = delete;
@@ -69,8 +67,11 @@ class HeldBlock {
   void shrink(std::int64_t bytes, const std::shared_ptr<engine::LaneEvent>& event);
 
  private:
+  friend class Memory;
+  void give_back();
+
   std::shared_ptr<Memory> memory_;
-  Arena::Block block_;
+  Arena::Block block_;  // of no bytes until Memory has one
   Arena::Events uses_;
   std::vector<void*> streams_;
 };

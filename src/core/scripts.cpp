@@ -86,6 +86,7 @@ std::unique_ptr<Script> refusal_script(RefusalParts parts) {
   script.run(SealArgs{}, Stamp::close_sent, consume_open_then_close);
   script.await(Stage::close, Stamp::close_seen);
   script.run(SealArgs{}, Stamp::end);
+  for (auto& event : parts.events) script.record(std::move(event));
   return script.take();
 }
 

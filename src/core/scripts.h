@@ -47,6 +47,7 @@ struct RefusalParts {
   OperationKind kind = OperationKind::none;
   PublishArgs publish;
   AgreeArgs agree;
+  std::vector<std::shared_ptr<engine::LaneEvent>> events;  // for which somebody may wait: they happen at its end
 };
 
 std::unique_ptr<Script> dispatch_script(DispatchParts parts);

@@ -67,7 +67,7 @@ PROMISE(C7, arguments_may_be_dropped_right_after_the_call, {{2, 3}}) {
 
 // A deleter on its own, the idiom of a scope guard: its pointer is null, and it owns all the same.
 PROMISE(C7, an_owner_that_stores_a_null_pointer_is_held_too, {{2}}) {
-  Recipe recipe = base(at, 11);
+  Recipe recipe = small_recipe(at.ranks, 11);
   recipe.call.counts = Counts::bounded;
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
