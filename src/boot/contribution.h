@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "boot/messages.h"
 #include "boot/unique_fd.h"
+#include "boot/wire.h"
 
 namespace sluice::boot {
 

@@ -10,7 +10,7 @@
 #include <sluice/errors.h>
 #include <sluice/limits.h>
 
-#include "boot/messages.h"
+#include "boot/wire.h"
 
 namespace sluice::boot {
 namespace {

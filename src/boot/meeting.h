@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "boot/deadline.h"
-#include "boot/messages.h"
 #include "boot/unique_fd.h"
+#include "boot/wire.h"
 
 namespace sluice::boot {
 

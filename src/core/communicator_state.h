@@ -12,11 +12,11 @@
 #include <sluice/errors.h>
 
 #include "core/argument_check.h"
-#include "core/call.h"
+#include "core/check_call.h"
 #include "core/config.h"
 #include "core/memory.h"
-#include "core/messages.h"
-#include "core/scripts.h"
+#include "core/protocol.h"
+#include "core/sentences.h"
 #include "engine/engine.h"
 
 namespace sluice::core {

@@ -8,8 +8,8 @@
 #include <sluice/errors.h>
 
 #include "core/communicator_state.h"
-#include "core/messages.h"
 #include "core/plan.h"
+#include "core/sentences.h"
 
 namespace sluice::core {
 

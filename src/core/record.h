@@ -10,7 +10,7 @@
 
 namespace sluice::core {
 
-// What all ranks must agree on in one call. Names for messages: messages.cpp.
+// What all ranks must agree on in one call. Names for messages: sentences.cpp.
 enum class Field : std::uint32_t {
   kind, operation, route, routing, layout, dtype, hidden, topk, scale_bytes, counts, alignment, quantise,
   scale_layout, on_overflow, weights, values, single_rounding,

@@ -1,4 +1,4 @@
-// An operation as a value: a short list of steps for one lane, built in core only (scripts.h), run by an
+// An operation as a value: a short list of steps for one lane, built in core only (protocol.h), run by an
 // engine, stepped by a test, read by a tracer.
 #pragma once
 

@@ -144,7 +144,7 @@ std::vector<int> outcome(const Case& c) {
   return codes;
 }
 
-// Steps of the scripts of core/scripts.cpp without dependencies: the strike may stand before each, or at
+// Steps of the scripts of core/protocol.cpp without dependencies: the strike may stand before each, or at
 // the end.
 constexpr int dispatch_steps = 9, combine_steps = 9;
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "boot/introduction.h"
-#include "boot/messages.h"
 #include "boot/node.h"
+#include "boot/wire.h"
 
 using namespace sluice::boot;
 

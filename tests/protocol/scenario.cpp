@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "core/messages.h"
+#include "core/sentences.h"
 
 namespace sluice::protocol {
 

@@ -1,4 +1,4 @@
-#include "core/scripts.h"
+#include "core/protocol.h"
 
 #include <utility>
 

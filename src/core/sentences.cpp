@@ -1,4 +1,4 @@
-#include "core/messages.h"
+#include "core/sentences.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "boot/messages.h"
+#include "boot/wire.h"
 
 #include <cstring>
 #include <type_traits>

@@ -1,4 +1,4 @@
-#include "core/call.h"
+#include "core/check_call.h"
 
 #include <algorithm>
 
