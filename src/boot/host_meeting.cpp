@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include <fmt/core.h>
@@ -46,6 +47,10 @@ class Host {
     const std::string name = meeting_name(key_);
     int problem = 0;
     while (!(listener_ = listen_at(name, problem))) {
+      if (problem == EADDRINUSE && !held_since_) {
+        held_since_ = Deadline::Clock::now();
+        knock(name);
+      }
       if (problem != EADDRINUSE)
         throw SystemError(fmt::format("{}: the meeting place cannot be opened: {}", who(place_), std::strerror(problem)), 0);
       if (deadline_.passed())
@@ -53,6 +58,15 @@ class Host {
                                     "job has the same key; give each job its own MASTER_PORT", who(place_), name), 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    if (held_since_) held_ms_ = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - *held_since_).count();
+  }
+
+  // Whoever holds the place may be rank 0 of the same job: what it turns away, it names when its meeting fails.
+  void knock(const std::string& name) const {
+    int problem = 0;
+    const UniqueFd holder = connect_to(name, problem);
+    if (holder && user_of_peer(holder.get()) == ::geteuid())
+      send_some(holder.get(), encode(Hello{protocol_version, 0, static_cast<std::uint32_t>(place_.size), key_}));
   }
 
   // Waits for the next thing to happen: a connection, bytes of a hello, or a member that leaves.
@@ -117,6 +131,9 @@ class Host {
     }
     if (n > 8) list += fmt::format(" and {} more", n - 8);
     std::string text = fmt::format("rank{} {} did not come to the meeting within {} ms", n > 1 ? "s" : "", list, deadline_.timeout_ms());
+    if (held_ms_ >= 0)
+      text += fmt::format("; in the first {} ms another process held the meeting place: rank 0 is there twice, or another job has "
+                          "the same key; give each job its own MASTER_PORT", held_ms_);
     if (!last_objection_.empty()) text += fmt::format(" (a process was turned away: {})", last_objection_);
     return text;
   }
@@ -153,6 +170,8 @@ class Host {
   std::vector<Stranger> strangers_;
   std::vector<UniqueFd> members_;
   int admitted_ = 0;
+  std::optional<Deadline::Clock::time_point> held_since_;  // when another process was first found at the meeting place
+  long held_ms_ = -1;  // how long it stayed; -1: there was none
   std::string last_objection_;
 };
 

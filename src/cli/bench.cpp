@@ -250,7 +250,7 @@ int run_bench(const BenchFlags& flags) {
   const auto ops = ops_of(flags);
   require_legal_overlap(flags);
   const auto starts = flags.overlap ? std::vector{Start::op, Start::gemm} : std::vector{Start::alone};
-  Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks);
+  Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks, flags.common.meeting_ms());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   bool heading = launcher.prints() && !flags.common.json;
   for (const std::int64_t tokens : flags.shape.tokens) {

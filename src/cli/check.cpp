@@ -131,7 +131,7 @@ std::vector<std::string> known_promises(std::vector<std::string> only) {
 
 int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
   const std::vector<std::string> only = known_promises(given);
-  Launcher launcher(flags.launch, flags.ranks, flags.default_ranks);
+  Launcher launcher(flags.launch, flags.ranks, flags.default_ranks, flags.meeting_ms());
   // Asked in the ranks' processes: this one must not start CUDA before it forks.
   launcher.run([&](RankContext&) {
     require_usable(flags.engine);

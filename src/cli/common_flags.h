@@ -26,6 +26,10 @@ struct CommonFlags {
   std::uint64_t seed = 1;
   bool json = false;
   int deadline_ms = 100'000;
+  bool deadline_given = false;
+
+  // For the meeting of ranks that something else has started; -1: nobody said.
+  int meeting_ms() const { return deadline_given ? deadline_ms : -1; }
 };
 
 // Nearest of `names` to `text`, empty when none is near.

@@ -221,7 +221,7 @@ DemoReport judge(const DemoPlan& plan, const std::vector<std::string>& results) 
 }
 
 int run_demo(const DemoFlags& flags) {
-  Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks);
+  Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks, flags.common.meeting_ms());
   const DemoPlan plan = make_plan(flags, launcher.ranks());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   if (progress) say("{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));

@@ -85,14 +85,16 @@ Failure current_failure(int rank) {
   }
 }
 
-Launcher::Launcher(Launch launch, int ranks, int fallback)
+Launcher::Launcher(Launch launch, int ranks, int fallback, int meeting_ms)
     : launch_(launch), ranks_(ranks > 0 ? ranks : fallback) {
   // For CUDA, should an engine start it: a queue for every stream, and no first launch that has to load its
   // kernel behind a waiting stream.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (launch != Launch::env) return;
-  env_group_ = Group::from_environment();
+  MeetOptions meet;
+  if (meeting_ms >= 0) meet.timeout_ms = meeting_ms;
+  env_group_ = Group::from_environment(meet);
   ranks_ = env_group_.size();
   if (ranks > 0 && ranks != ranks_) {
     throw UsageError(fmt::format(

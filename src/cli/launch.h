@@ -52,9 +52,10 @@ using RankFunction = std::function<std::string(RankContext&)>;
 
 class Launcher {
  public:
-  // `ranks` 0 = `fallback`, or for env what the environment says. Throws UsageError when the
+  // `ranks` 0 = `fallback`, or for env what the environment says. `meeting_ms`: how long ranks of env wait for all to
+  // meet, 0 = without end, -1 = the library's default. Throws UsageError when the
   // environment says something else than `ranks`, and whatever making the group throws.
-  Launcher(Launch launch, int ranks, int fallback);
+  Launcher(Launch launch, int ranks, int fallback, int meeting_ms = -1);
 
   Launch launch() const { return launch_; }
   int ranks() const { return ranks_; }

@@ -272,8 +272,13 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
     result = dispatch_result(args, call, blocks, config_.topology);
     about = context(OperationKind::dispatch, args.channel, call.makes_route() ? nullptr : blocks.route.get());
     result.ready = Event(std::make_shared<EventState>(blocks.ready, blocks.report, about));
-    if (args.counts == Counts::exact) parts.counts = counts = engine_->make_event();
-    else if (call.checks && call.makes_route()) channels_[static_cast<std::size_t>(args.channel)]->checking.push_back(result.ready.state());
+    if (args.counts == Counts::exact) {
+      parts.counts = counts = engine_->make_event();
+      result.host.per_source.reserve(static_cast<std::size_t>(config_.topology.ranks));
+      if (call.topk > 0) result.host.per_expert.reserve(static_cast<std::size_t>(config_.topology.local_experts(config_.topology.rank)));
+    } else if (call.checks && call.makes_route()) {
+      channels_[static_cast<std::size_t>(args.channel)]->checking.push_back(result.ready.state());
+    }
     script = dispatch_script(std::move(parts));
   } catch (...) {
     refuse(OperationKind::dispatch, call_name, args.channel, caller, {blocks.ready, counts});

@@ -148,6 +148,22 @@ TEST(F6, a_second_process_of_a_rank_gets_an_error_and_the_first_meets) {
   for (const pid_t pid : ranks) EXPECT_EQ(end_of(pid), 0);
 }
 
+TEST(F6, a_rank_0_that_is_there_twice_is_named_by_both) {
+  const std::string key = fresh_key("twice");
+  const pid_t first = fork_child([&] {
+    const std::string error = peer_error([&] { meet_processes(place(0, 2, key, 1000)); });
+    require(contains(error, "rank 1 did not come to the meeting within 1000 ms (a process was turned away: it says that it is "
+                            "rank 0, which is here already)"), error);
+  });
+  connect_soon(name_of_meeting(key));  // the first is there
+  const pid_t second = fork_child([&] {
+    const std::string error = peer_error([&] { meet_processes(place(0, 2, key, 2000)); });
+    require(contains(error, "rank 1 did not come to the meeting within 2000 ms; in the first "), error);
+    require(contains(error, " ms another process held the meeting place: rank 0 is there twice, or another job"), error);
+  });
+  for (const pid_t pid : {first, second}) EXPECT_EQ(end_of(pid), 0);
+}
+
 TEST(F1, a_rank_that_never_comes_to_the_meeting_is_named_on_every_rank_in_time) {
   const std::string key = fresh_key("never");
   // Of all ranks: rank 0 began earlier than another, and its verdict may come before that one's own time is up.

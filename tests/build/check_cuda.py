@@ -92,14 +92,14 @@ def ptxas_of(nvcc):
     return str(beside) if beside.exists() else "ptxas"
 
 
-def compile_to_ptx(entry, folder):
+def compile_to_ptx(entry, folder, architecture):
     """(PTX, what ptxas says of it) or raises."""
-    out = folder / (pathlib.Path(entry["file"]).name + ".ptx")
+    out = folder / f"{pathlib.Path(entry['file']).name}.{architecture}.ptx"
     command = ptx_command(entry)
-    done = run([*command, "-arch=compute_90", "-ptx", "-o", str(out)], cwd=entry["directory"])
+    done = run([*command, f"-arch=compute_{architecture}", "-ptx", "-o", str(out)], cwd=entry["directory"])
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    said = run([ptxas_of(command[0]), "-v", "-arch=sm_90", str(out), "-o", os.devnull])
+    said = run([ptxas_of(command[0]), "-v", f"-arch=sm_{architecture}", str(out), "-o", os.devnull])
     if said.returncode != 0:
         raise RuntimeError(said.stderr)
     return out.read_text(), said.stderr
@@ -139,6 +139,18 @@ def with_callees(text, functions):
                 called.add(name)
                 ahead.append(functions[name])
     return text + "".join(functions[name] for name in called)
+
+
+def others_built(entry):
+    """The architectures beside 9.0, on which everything is checked."""
+    return sorted(set(re.findall(r"sm_(\d+)", entry["command"])) - {"90"})
+
+
+def check_architecture(tap, name, architecture, said):
+    """Functions that are called are named too."""
+    spilled = [" ".join(found) for found in re.findall(r"(Function properties for \S+)\n\s*(.*bytes stack frame.*)", said)
+               if not found[1].startswith("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")]
+    tap.result(f"{name}_has_no_local_memory_on_sm_{architecture}", not spilled and "stack frame" in said, "\n".join(spilled) or said)
 
 
 def resources(said):
@@ -222,8 +234,12 @@ def main():
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         folder = pathlib.Path(name)
         kernels = {}
-        for entry, (ptx, said) in zip(entries, pool.map(lambda e: compile_to_ptx(e, folder), entries)):
+        for entry, (ptx, said) in zip(entries, pool.map(lambda e: compile_to_ptx(e, folder, "90"), entries)):
             kernels.update(check_file(tap, entry, ptx, said))
+            check_architecture(tap, pathlib.Path(entry["file"]).name, "90", said)
+        more = [(entry, architecture) for entry in entries for architecture in others_built(entry)]
+        for (entry, architecture), (_, said) in zip(more, pool.map(lambda e: compile_to_ptx(e[0], folder, e[1]), more)):
+            check_architecture(tap, pathlib.Path(entry["file"]).name, architecture, said)
         unknown = sorted(set(MOST_REGISTERS) - set(kernels))
         tap.result("every_kernel_of_the_tables_exists", not unknown, f"not found: {unknown}")
         check_primitives(tap, entries[0], folder)

@@ -192,7 +192,7 @@ struct TokenRow {
   __device__ void beside(std::int64_t, int) const {}
 
   __device__ void change(std::int64_t, std::int64_t, unsigned char* bytes, std::uint32_t count, int lane) const {
-#pragma unroll 4
+#pragma unroll(type == DataType::fp32 ? 2 : 4)
     for (std::uint32_t at = 16 * static_cast<std::uint32_t>(lane); at < count; at += 512) {
       Vector<type, width> x, y;
       x.read(bytes + at);
