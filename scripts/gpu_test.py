@@ -26,7 +26,7 @@ TOTAL_S = int(os.environ.get("SECONDS") or 470)
 # One rank a process: what compute-sanitizer says of a process concerns one rank. Processes that share a GPU are
 # slow there, so most of it is with one.
 SANITIZED = ["V1.each_token*_R1", "V1.strided*_R1", "V4.quantised*definition/*_R1", "C4.padding*_R1", "C5.rows_past*_R1",
-             "S1.nothing_to_send*_R1", "V3.combine_adds*_bf16/*_R2"]
+             "S1.nothing_to_send*_R1", "V3.combine_adds*_R1", "V5.*_R1", "V6.*_R1", "C1.*_R1", "V3.combine_adds*_bf16/*_R2"]
 
 BY_PROCESSES = ["V1.each_token*", "V3.combine_adds*bf16*", "F1.a_rank_that_left*", "F3.one_dispatches*"]
 

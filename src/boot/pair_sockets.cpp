@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <mutex>
 
 namespace sluice::boot {
@@ -51,7 +52,8 @@ void register_fork_handlers() {
 PairSockets::PairSockets(std::vector<UniqueFd> fds) : fds_(std::move(fds)), owner_(::getpid()) {
   register_fork_handlers();
   const std::lock_guard lock(registry().mutex);
-  if (!registry().dead_end) registry().dead_end = make_dead_end();
+  const bool any = std::any_of(fds_.begin(), fds_.end(), [](const UniqueFd& fd) { return static_cast<bool>(fd); });
+  if (any && !registry().dead_end) registry().dead_end = make_dead_end();
   registry().alive.push_back(this);
 }
 
