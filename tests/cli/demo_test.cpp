@@ -1,6 +1,7 @@
 // `sluice demo`: fields, verdict, any number of ranks, recorded decisions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <numeric>
@@ -69,6 +70,15 @@ TEST(demo, under_sluice_run_rank_0_prints) {
   ASSERT_TRUE(ran.out.starts_with("[0] {")) << ran.out;
   EXPECT_EQ(ran.out.find("[1]"), std::string::npos);
   expect_consistent(json::parse(ran.out.substr(4)), 2, 40 * 8 * 2);
+}
+
+TEST(demo, ranks_that_do_not_all_come_are_given_up_at_the_deadline) {
+  const Ran ran = run_program({"demo", "--launch", "env", "--deadline-ms", "300"},
+                              {.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"},
+                                               {"TORCHELASTIC_RUN_ID", std::to_string(getpid())}}});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("rank 1 did not come to the meeting within 300 ms"));
+  EXPECT_LT(ran.seconds, 30);
 }
 
 TEST(demo, few_experts_no_tokens_and_one_expert) {
