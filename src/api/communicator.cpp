@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
@@ -58,6 +59,24 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
   return prepared;
 }
 
+// An error on the way to a communicator says so, whichever part of the library throws it, and has the rank.
+template <class Make>
+auto named(int rank, Make&& make) {
+  const std::string place = fmt::format("communicator on rank {}", rank);
+  const auto sentence = [&](const Error& e) {
+    return std::string_view(e.what()).starts_with(place) ? std::string(e.what()) : fmt::format("{}: {}", place, e.what());
+  };
+  try {
+    return make();
+  } catch (const ArgumentError& e) {
+    throw ArgumentError(sentence(e), rank);
+  } catch (const PeerError& e) {
+    throw PeerError(sentence(e), rank);
+  } catch (const SystemError& e) {
+    throw SystemError(sentence(e), rank);
+  }
+}
+
 core::CommunicatorState& checked(const std::shared_ptr<core::CommunicatorState>& state) {
   if (!state) throw ArgumentError("this communicator is empty: it was moved from or never made");
   return *state;
@@ -72,14 +91,16 @@ void check_rank(const char* name, int rank, int size) {
 Communicator::Communicator(const Group& group, const CommunicatorOptions& options) {
   if (!group.valid()) throw ArgumentError("communicator: the group is empty");
   const auto& state = group.state();
-  const Prepared prepared = prepare_with_peers(*state, options);
+  const int rank = state->rank();
+  const Prepared prepared = named(rank, [&] { return prepare_with_peers(*state, options); });
   engine::EngineSpec spec;
   spec.topology = prepared.config.topology;
   spec.page = prepared.config.page;
   spec.arena_bytes = prepared.config.size.arena_bytes;
   spec.deadline_ms = prepared.config.options.deadline_ms;
   spec.workers = prepared.config.options.workers;
-  auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), prepared.engine->make(spec, state));
+  auto engine = named(rank, [&] { return prepared.engine->make(spec, state); });
+  auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), std::move(engine));
   // A forked child has neither the threads nor the windows of its copy: it lets the copy be.
   state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid()](core::CommunicatorState* mine) {
     if (getpid() != process) return;

@@ -1,0 +1,82 @@
+// What errors say beside the call and the rank: where a number comes from, and which cure fits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sluice/sluice.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr int tokens = 4, hidden = 64, topk = 2, experts = 4;
+
+CommunicatorOptions small() {
+  return {.max_tokens = 8, .experts = experts, .hidden = hidden, .topk = topk, .dtype = DataType::fp32};
+}
+
+struct Caught {
+  std::string kind, what;
+  int rank = -2;
+};
+
+template <class Call>
+Caught caught(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return {error.kind(), error.what(), error.rank()};
+  }
+  return {"none", "", -2};
+}
+
+// One rank with tokens, and the arguments of a legal dispatch.
+struct Alone {
+  std::vector<float> rows = std::vector<float>(tokens * hidden, 1.0f), weights = std::vector<float>(tokens * topk, 0.5f);
+  std::vector<int> ids = {0, 1, 1, 2, 2, 3, 3, 0};
+  Communicator comm;
+  explicit Alone(const CommunicatorOptions& options = small()) : comm(Group::threads(1)[0], options) {}
+
+  DispatchArgs args(Layout layout) {
+    return {.rows = {rows.data(), DataType::fp32, tokens, hidden}, .expert_ids = {ids.data(), DataType::int32, tokens, topk},
+            .weights = {weights.data(), DataType::fp32, tokens, topk}, .layout = layout};
+  }
+};
+
+TEST(errors, of_the_engine_and_the_environment_name_the_call_and_the_rank) {
+  auto group = Group::threads(1)[0];
+  CommunicatorOptions options = small();
+  options.engine = "gpu";
+  Caught error = caught([&] { Communicator(group, options); });
+  EXPECT_EQ(error.kind, "ArgumentError");
+  EXPECT_EQ(error.rank, 0);
+  EXPECT_THAT(error.what, StartsWith("communicator on rank 0: engine \"gpu\" is unknown"));
+  setenv("SLUICE_CHECK", "yes", 1);
+  error = caught([&] { Communicator(group, small()); });
+  unsetenv("SLUICE_CHECK");
+  EXPECT_EQ(error.rank, 0);
+  EXPECT_THAT(error.what, StartsWith("communicator on rank 0: SLUICE_CHECK = \"yes\" is neither"));
+  options = small();
+  options.topk = 0;
+  error = caught([&] { Communicator(group, options); });
+  EXPECT_EQ(error.what.find("communicator on rank 0: "), error.what.rfind("communicator on rank 0: ")) << error.what;
+}
+
+TEST(errors, a_peer_that_goes_before_the_communicator_is_made_is_named_with_what_was_made) {
+  auto groups = Group::threads(2);
+  groups[1] = Group();
+  const Caught error = caught([&] { Communicator(groups[0], small()); });
+  EXPECT_EQ(error.kind, "PeerError");
+  EXPECT_EQ(error.rank, 0);
+  EXPECT_THAT(error.what, StartsWith("communicator on rank 0: all_gather on rank 0 of 2: rank 1 is gone"));
+}
+
+}  // namespace
+}  // namespace sluice
