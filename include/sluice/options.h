@@ -108,8 +108,9 @@ struct CommunicatorOptions {
   // by the ranks of the node, at least 1.
   int workers = 0;
 
-  // Called in the thread that calls the library: info when the communicator is made and when this rank's
-  // own call is refused, warning when a call meets a failed channel; empty = silence.
+  // Called in the thread that calls the library: info when the communicator is made and when a call of this rank is
+  // refused for its own fault (bad ids of a bounded call: by the next call, if nobody waited for their event), warning
+  // when a call meets a failed channel; empty = silence.
   std::function<void(LogLevel, const std::string&)> log{};
   LogLevel log_level = LogLevel::warning;
 };

@@ -285,7 +285,12 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
   }
   engine_->lane(args.channel).submit(std::move(script));
   if (!counts) return result;
-  learn_counts(args, call, blocks, config_.topology, EventState(counts, blocks.report, about), result);
+  try {
+    learn_counts(args, call, blocks, config_.topology, EventState(counts, blocks.report, about), result);
+  } catch (const ArgumentError& error) {  // this rank's own ids
+    log(LogLevel::info, error.what());
+    throw;
+  }
   return result;
 }
 

@@ -78,5 +78,21 @@ TEST(errors, a_peer_that_goes_before_the_communicator_is_made_is_named_with_what
   EXPECT_THAT(error.what, StartsWith("communicator on rank 0: all_gather on rank 0 of 2: rank 1 is gone"));
 }
 
+TEST(errors, ids_of_this_rank_that_are_refused_are_logged) {
+  std::vector<std::string> said;
+  CommunicatorOptions options = small();
+  options.log_level = LogLevel::info;
+  options.log = [&](LogLevel level, const std::string& text) {
+    EXPECT_EQ(level, LogLevel::info);
+    said.push_back(text);
+  };
+  Alone one(options);
+  one.ids[3] = 77;
+  const Caught error = caught([&] { one.comm.dispatch(one.args(Layout::packed)); });
+  EXPECT_EQ(error.kind, "ArgumentError");
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(said[1], error.what);
+}
+
 }  // namespace
 }  // namespace sluice
