@@ -32,9 +32,9 @@ class ArgumentCheck {
     between(name, static_cast<std::int64_t>(value), 0, static_cast<std::int64_t>(last));
   }
 
-  // Shape with names: dims -1 are free.
+  // Shape with names: dims -1 are free. `source` says where the others come from.
   template <class View>
-  void shape(const char* name, const View& view, std::initializer_list<std::int64_t> dims) const {
+  void shape(const char* name, const View& view, std::initializer_list<std::int64_t> dims, const char* source = "") const {
     bool fits = view.dims == static_cast<int>(dims.size());
     std::size_t d = 0;
     for (const std::int64_t n : dims) {
@@ -44,7 +44,7 @@ class ArgumentCheck {
     if (!fits) {
       std::string want;
       for (const std::int64_t n : dims) want += (want.empty() ? "" : ", ") + (n < 0 ? "any" : std::to_string(n));
-      refuse(fmt::format("{} has shape [{}], but [{}] is needed", name, shape_of(view), want));
+      refuse(fmt::format("{} has shape [{}], but [{}] is needed{}", name, shape_of(view), want, source));
     }
     if (view.elements() > 0 && !view.data) refuse(fmt::format("{} has shape [{}] but a null pointer", name, shape_of(view)));
   }

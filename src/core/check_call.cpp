@@ -17,9 +17,18 @@ void check_row_bytes(const ArgumentCheck& check, std::int64_t bytes, std::int64_
                            name_of(type), bytes, limits::row_bytes_multiple, limits::row_bytes));
 }
 
+// Where T comes from.
+const char* source_of_tokens(Routing routing) {
+  switch (routing) {
+    case Routing::ids: return ": as many rows as expert_ids has";
+    case Routing::rank_mask: return ": as many rows as rank_mask has";
+    default: return ": as many rows as the dispatch that made the route had";
+  }
+}
+
 void check_rows(const ArgumentCheck& check, const DispatchArgs& args, DispatchCall& call) {
   check.require(args.rows.dims == 2, "rows must have two dimensions, [T, H]");
-  check.shape("rows", args.rows, {call.tokens, -1});
+  check.shape("rows", args.rows, {call.tokens, -1}, source_of_tokens(call.routing));
   check.type("rows", args.rows, {DataType::bf16, DataType::fp16, DataType::fp32, DataType::e4m3, DataType::e5m2,
                                  DataType::int8, DataType::uint8, DataType::fp4x2});
   check.rows("rows", args.rows);
@@ -40,7 +49,7 @@ void check_rows(const ArgumentCheck& check, const DispatchArgs& args, DispatchCa
 
 void check_scales(const ArgumentCheck& check, const DispatchArgs& args, DispatchCall& call) {
   if (!args.scales.given()) return;
-  check.shape("scales", args.scales, {call.tokens, -1});
+  check.shape("scales", args.scales, {call.tokens, -1}, source_of_tokens(call.routing));
   check.choice("element type of scales", args.scales.dtype, DataType::int64);
   call.scale_type = args.scales.dtype;
   call.scale_count = args.scales.shape[1];
@@ -181,7 +190,8 @@ DispatchCall check_call(const DispatchArgs& args, const Config& config, const st
   call.alignment = args.route.valid() ? args.route.state()->tables.alignment
                    : args.layout == Layout::grouped ? args.alignment : 1;
   if (args.weights.given()) {
-    check.shape("weights", args.weights, {call.tokens, call.topk});
+    check.shape("weights", args.weights, {call.tokens, call.topk},
+                args.route.valid() ? ": as the dispatch that made the route had expert_ids" : ": as expert_ids has");
     check.type("weights", args.weights, {DataType::fp32});
     check.row_major("weights", args.weights);
     check.require(call.topk > 0, "weights need a route made from expert_ids");
@@ -199,8 +209,9 @@ namespace {
 void check_input(const ArgumentCheck& check, const CombineArgs& args, const RouteState& route, const Topology& topology,
                  CombineCall& call) {
   const bool padded = route.tables.layout == Layout::padded;
-  if (padded) check.shape("rows", args.rows, {topology.local_experts(topology.rank), route.capacity, -1});
-  else check.shape("rows", args.rows, {-1, -1});
+  if (!padded) check.shape("rows", args.rows, {-1, -1});
+  else check.shape("rows", args.rows, {topology.local_experts(topology.rank), route.capacity, -1},
+                   ": as the dispatch of this route delivered them");
   check.type("rows", args.rows, {DataType::bf16, DataType::fp16, DataType::fp32});
   check.rows("rows", args.rows);
   call.dtype = args.rows.dtype;
@@ -220,9 +231,13 @@ void check_floats(const ArgumentCheck& check, const char* name, const ConstTenso
                   const RouteState& route, bool per_slot) {
   if (!view.given()) return;
   check.type(name, view, {DataType::fp32});
-  if (route.tables.layout == Layout::padded) check.shape(name, view, {args.rows.shape[0], args.rows.shape[1]});
-  else if (per_slot && route.tables.layout == Layout::packed) check.shape(name, view, {args.rows.shape[0], route.tables.topk});
-  else check.shape(name, view, {args.rows.shape[0]});
+  const bool packed = route.tables.layout == Layout::packed;
+  const auto& rows = args.rows.shape;
+  if (route.tables.layout == Layout::padded) check.shape(name, view, {rows[0], rows[1]}, ": one for each row");
+  else if (packed && per_slot) check.shape(name, view, {rows[0], route.tables.topk}, ": one for each row and expert of its token");
+  else if (packed) check.shape(name, view, {rows[0]}, ": one for each row; the [N, K] of dispatch belong into the sum over the "
+                                                      "experts that you write into the row");
+  else check.shape(name, view, {rows[0]}, ": one for each row, as DispatchResult has them");
   check.row_major(name, view);
 }
 
@@ -242,12 +257,13 @@ CombineCall check_call(const CombineArgs& args, const Config& config, const std:
   check.require(!args.bias[1].given() || args.bias[0].given(), "bias[1] is given without bias[0]");
   for (const ConstTensorView& bias : args.bias) {
     if (!bias.given()) continue;
-    check.shape("bias", bias, {route.tables.tokens, call.hidden});
+    check.shape("bias", bias, {route.tables.tokens, call.hidden}, like_result);
     check.type("bias", bias, {call.dtype});
     check.rows("bias", bias);
   }
+  constexpr const char* like_result = ": one row for each token of the dispatch, as long as those of rows";
   if (args.output.given()) {
-    check.shape("output", args.output, {route.tables.tokens, call.hidden});
+    check.shape("output", args.output, {route.tables.tokens, call.hidden}, like_result);
     check.type("output", args.output, {call.dtype});
     check.rows("output", args.output);
   }

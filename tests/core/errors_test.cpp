@@ -50,6 +50,26 @@ struct Alone {
   }
 };
 
+TEST(errors, a_shape_that_does_not_fit_says_where_the_other_comes_from) {
+  Alone one;
+  DispatchArgs args = one.args(Layout::grouped);
+  args.rows = {one.rows.data(), DataType::fp32, 3, hidden};
+  EXPECT_THAT(caught([&] { one.comm.dispatch(args); }).what,
+              HasSubstr("rows has shape [3, 64], but [4, any] is needed: as many rows as expert_ids has"));
+  args = one.args(Layout::grouped);
+  args.weights = {one.weights.data(), DataType::fp32, 3, topk};
+  EXPECT_THAT(caught([&] { one.comm.dispatch(args); }).what,
+              HasSubstr("weights has shape [3, 2], but [4, 2] is needed: as expert_ids has"));
+
+  const auto sent = one.comm.dispatch(one.args(Layout::grouped));
+  const ConstTensorView own(one.weights.data(), DataType::fp32, tokens, topk);
+  EXPECT_THAT(caught([&] { one.comm.combine({.rows = sent.rows, .route = sent.route, .weights = own}); }).what,
+              HasSubstr("weights has shape [4, 2], but [8] is needed: one for each row, as DispatchResult has them"));
+  const auto packed = one.comm.dispatch(one.args(Layout::packed));
+  EXPECT_THAT(caught([&] { one.comm.combine({.rows = packed.rows, .route = packed.route, .weights = packed.weights}); }).what,
+              HasSubstr("weights has shape [4, 2], but [4] is needed: one for each row; the [N, K] of dispatch belong"));
+}
+
 TEST(errors, of_the_engine_and_the_environment_name_the_call_and_the_rank) {
   auto group = Group::threads(1)[0];
   CommunicatorOptions options = small();
