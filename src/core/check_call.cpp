@@ -74,7 +74,10 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
   const std::int64_t most = limits::arena_bytes / (experts * (call.row_bytes + limits::scale_bytes));
   check.between("capacity", args.capacity, 0, most);
   call.most = most_rows(config.options, config.topology, args.layout, call.topk, call.alignment, rank);
-  if (args.capacity > 0) call.capacity = args.capacity;
+  if (args.capacity > 0) {
+    call.capacity = args.capacity;
+    call.capacity_from = CapacityFrom::caller;
+  }
   const auto& route = args.route.state();
   if (route) {
     if (args.capacity != 0 && args.capacity != route->capacity) {
@@ -89,7 +92,10 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
     check.type("output", args.output, {call.out_type});
     check.rows("output", args.output);
     const std::int64_t room = args.output.shape[padded ? 1 : 0];
-    if (call.capacity == open_capacity) call.capacity = room;
+    if (call.capacity == open_capacity) {
+      call.capacity = room;
+      call.capacity_from = CapacityFrom::output;
+    }
     if (room < call.capacity) {
       check.refuse(fmt::format("output has room for {} rows, but the capacity is {}", room, call.capacity));
     }
@@ -97,6 +103,7 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
   // Not by what the arena has left, unless too little is an error.
   const bool drops = args.on_overflow == OnOverflow::drop && !route;
   if (call.capacity == open_capacity && (padded || drops || args.counts == Counts::bounded)) call.capacity = call.most;
+  if (call.capacity == open_capacity) call.capacity_from = CapacityFrom::arena;
   check.between("capacity (from max_tokens, since none is given)", call.capacity, open_capacity, most);
 }
 
@@ -254,6 +261,7 @@ CombineCall check_call(const CombineArgs& args, const Config& config, const std:
   check_floats(check, "weights", args.weights, args, route, false);
   check_floats(check, "values", args.values, args, route, true);
   check.require(!args.values.given() || route.tables.topk > 0, "values need a route made from expert_ids");
+  constexpr const char* like_result = ": one row for each token of the dispatch, as long as those of rows";
   check.require(!args.bias[1].given() || args.bias[0].given(), "bias[1] is given without bias[0]");
   for (const ConstTensorView& bias : args.bias) {
     if (!bias.given()) continue;
@@ -261,7 +269,6 @@ CombineCall check_call(const CombineArgs& args, const Config& config, const std:
     check.type("bias", bias, {call.dtype});
     check.rows("bias", bias);
   }
-  constexpr const char* like_result = ": one row for each token of the dispatch, as long as those of rows";
   if (args.output.given()) {
     check.shape("output", args.output, {route.tables.tokens, call.hidden}, like_result);
     check.type("output", args.output, {call.dtype});

@@ -11,6 +11,7 @@
 #include "core/config.h"
 #include "core/record.h"
 #include "core/route_state.h"
+#include "core/sentences.h"
 
 namespace sluice::core {
 
@@ -32,6 +33,7 @@ struct DispatchCall {
   std::int64_t scale_row_stride = 0, scale_stride = 0;  // of the caller's scales, bytes
   std::int64_t alignment = 1;
   std::int64_t capacity = open_capacity;
+  CapacityFrom capacity_from = CapacityFrom::unknown;
   std::int64_t most = 0;           // upper bound of `capacity`
   bool checks = false;
   bool weights = false;

@@ -271,6 +271,7 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
     hold(args, call, blocks, stream, parts.common);
     result = dispatch_result(args, call, blocks, config_.topology);
     about = context(OperationKind::dispatch, args.channel, call.makes_route() ? nullptr : blocks.route.get());
+    about.capacity_from = call.capacity_from;
     result.ready = Event(std::make_shared<EventState>(blocks.ready, blocks.report, about));
     if (args.counts == Counts::exact) {
       parts.counts = counts = engine_->make_event();

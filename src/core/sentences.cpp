@@ -48,6 +48,7 @@ std::string story_of_route(const Context& context) {
   dispatch.kind = OperationKind::dispatch;
   dispatch.channel = context.made_on;
   dispatch.made = nullptr;
+  dispatch.capacity_from = CapacityFrom::unknown;
   const std::exception_ptr error = error_of(*context.made, context.made->failure.failed != 0, dispatch);
   try {
     if (error) std::rethrow_exception(error);
@@ -67,17 +68,29 @@ std::string refusal(const Verdict& verdict, const Context& context) {
   return fmt::format("{} refused: {}", who, reason);
 }
 
+// What a peer's capacity came from is not known here: then all that may help is said.
+std::string cure_of_no_room(CapacityFrom from) {
+  constexpr const char* caller = "raise the capacity, or leave out what is too much by on_overflow = OnOverflow::drop";
+  constexpr const char* arena = "without a capacity the rows take what the arena has free: drop earlier results, or raise arena_bytes";
+  switch (from) {
+    case CapacityFrom::caller: return caller;
+    case CapacityFrom::output: return "give a larger output, or leave out what is too much by on_overflow = OnOverflow::drop";
+    case CapacityFrom::arena: return arena;
+    default: return fmt::format("{}; {}", caller, arena);
+  }
+}
+
 // What a combine has too little of is rows to read.
-std::string no_room(const Verdict& verdict, OperationKind kind) {
-  if (kind == OperationKind::combine) {
+std::string no_room(const Verdict& verdict, const Context& context) {
+  if (context.kind == OperationKind::combine) {
     return fmt::format("rank {} must give {} rows, as many as the dispatch of this route delivered there, but gives {}; no row "
                        "was moved: give them all, padding included", verdict.rank, verdict.need, verdict.capacity);
   }
   const std::string place = verdict.expert < 0 ? fmt::format("rank {}", verdict.rank)
                                                : fmt::format("expert {} on rank {}", verdict.expert, verdict.rank);
-  return fmt::format("{} needs {} rows, but its capacity is {}; no row was moved: raise the capacity, or leave out what is too "
-                     "much by on_overflow = OnOverflow::drop; without a capacity the rows take what the arena has free: "
-                     "drop earlier results, or raise arena_bytes", place, verdict.need, verdict.capacity);
+  const CapacityFrom from = verdict.rank == context.rank ? context.capacity_from : CapacityFrom::unknown;
+  return fmt::format("{} needs {} rows, but its capacity is {}; no row was moved: {}", place, verdict.need, verdict.capacity,
+                     cure_of_no_room(from));
 }
 
 std::exception_ptr error_of(const Verdict& verdict, const Report& report, const Context& context) {
@@ -97,7 +110,7 @@ std::exception_ptr error_of(const Verdict& verdict, const Report& report, const 
                       name_of(verdict.field), verdict.rank, value_name(verdict.field, verdict.value), verdict.other,
                       value_name(verdict.field, verdict.other_value)), rank));
     case Outcome::no_room:
-      return std::make_exception_ptr(CapacityError(fmt::format("{}: {}", where(context), no_room(verdict, context.kind)), rank));
+      return std::make_exception_ptr(CapacityError(fmt::format("{}: {}", where(context), no_room(verdict, context)), rank));
     default: return nullptr;
   }
 }

@@ -9,6 +9,9 @@
 
 namespace sluice::core {
 
+// Where the capacity of this rank's dispatch came from, which decides the cure when it is too little.
+enum class CapacityFrom { unknown, caller, output, arena };
+
 // Which operation, on whose behalf a message speaks.
 struct Context {
   OperationKind kind = OperationKind::none;
@@ -20,6 +23,7 @@ struct Context {
   // Of the dispatch that made the route which the operation uses, and its channel.
   std::shared_ptr<const Report> made{};
   int made_on = 0;
+  CapacityFrom capacity_from = CapacityFrom::unknown;
 };
 
 const char* name_of(OperationKind kind);

@@ -70,6 +70,53 @@ TEST(errors, a_shape_that_does_not_fit_says_where_the_other_comes_from) {
               HasSubstr("weights has shape [4, 2], but [4] is needed: one for each row; the [N, K] of dispatch belong"));
 }
 
+TEST(errors, too_little_room_says_the_cure_of_where_the_capacity_came_from) {
+  Alone one;
+  DispatchArgs args = one.args(Layout::grouped);
+  args.capacity = 3;
+  std::string what = caught([&] { one.comm.dispatch(args); }).what;
+  EXPECT_THAT(what, HasSubstr("rank 0 needs 8 rows, but its capacity is 3; no row was moved: raise the capacity, or leave out"));
+  EXPECT_THAT(what, Not(HasSubstr("arena")));
+  std::vector<float> room(3 * hidden);
+  args = one.args(Layout::grouped);
+  args.output = {room.data(), DataType::fp32, 3, hidden};
+  what = caught([&] { one.comm.dispatch(args); }).what;
+  EXPECT_THAT(what, HasSubstr("no row was moved: give a larger output, or leave out"));
+  EXPECT_THAT(what, Not(HasSubstr("arena")));
+
+  Alone narrow(CommunicatorOptions{.max_tokens = 8, .experts = experts, .hidden = hidden, .topk = topk, .dtype = DataType::fp32,
+                                   .arena_bytes = 8192});
+  std::vector<DispatchResult> kept;
+  what = caught([&] {
+           for (;;) kept.push_back(narrow.comm.dispatch(narrow.args(Layout::grouped)));
+         }).what;
+  EXPECT_THAT(what, Not(HasSubstr("raise the capacity")));
+  EXPECT_THAT(what, HasSubstr("or raise arena_bytes"));
+}
+
+TEST(errors, too_little_room_at_a_peer_says_all_that_may_help) {
+  auto groups = Group::threads(2);
+  std::string what[2];
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank, group = std::move(groups[static_cast<std::size_t>(rank)])] {
+        Communicator comm(group, small());
+        std::vector<float> rows(tokens * hidden);
+        std::vector<int> ids(tokens, 0);
+        what[rank] = caught([&] {
+                       comm.dispatch({.rows = {rows.data(), DataType::fp32, tokens, hidden},
+                                      .expert_ids = {ids.data(), DataType::int32, tokens, 1},
+                                      .capacity = rank == 0 ? 1 : 0});
+                     }).what;
+      });
+    }
+  }
+  EXPECT_THAT(what[0], Not(HasSubstr("arena")));
+  EXPECT_THAT(what[1], HasSubstr("rank 0 needs 8 rows, but its capacity is 1; no row was moved: raise the capacity, or leave out what "
+                                 "is too much by on_overflow = OnOverflow::drop; without a capacity the rows take"));
+}
+
 TEST(errors, of_the_engine_and_the_environment_name_the_call_and_the_rank) {
   auto group = Group::threads(1)[0];
   CommunicatorOptions options = small();
