@@ -268,7 +268,7 @@ int run_bench(const BenchFlags& flags) {
       }
     }
   }
-  return kDone;
+  return exit_done;
 }
 
 }  // namespace

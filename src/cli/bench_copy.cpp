@@ -14,7 +14,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t page_bytes = 4096;
 
 #if defined(__SSE2__)
 void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -71,7 +71,7 @@ void copy_row(CopyForm form, std::byte* to, const std::byte* from, std::size_t b
 std::size_t copy_window_bytes(bool combine, std::int64_t rows, std::size_t row_bytes, int ranks) {
   const std::int64_t peers = combine ? std::max(1, ranks - 1) : 1;
   const auto bytes = static_cast<std::size_t>((rows + peers - 1) / peers) * row_bytes;
-  return (bytes + kPage - 1) / kPage * kPage;
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 void copy_out(const CopyWork& work, CopyForm form, int worker, int workers) {

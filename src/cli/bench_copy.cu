@@ -13,11 +13,11 @@ namespace {
 
 namespace ptx = cuda::ptx;
 
-constexpr std::int64_t kSlotBytes = 200 * 1024;  // of all slots together
-constexpr std::int64_t kMostChunkBytes = 24 * 1024;
-constexpr int kMostSlots = 64;
-constexpr int kStoresInFlight = 3;  // stores that may still be reading their slots
-constexpr int kWarp = 32;
+constexpr std::int64_t all_slots_bytes = 200 * 1024;  // of all slots together
+constexpr std::int64_t most_chunk_bytes = 24 * 1024;
+constexpr int most_slots = 64;
+constexpr int stores_in_flight = 3;  // stores that may still be reading their slots
+constexpr int warp_threads = 32;
 
 struct Ring {
   std::byte* slots;
@@ -27,7 +27,7 @@ struct Ring {
 
 __device__ Ring ring_of(const GpuCopyArgs& args) {
   extern __shared__ __align__(128) std::byte shared[];
-  auto* barriers = reinterpret_cast<std::uint64_t*>(shared + kSlotBytes);
+  auto* barriers = reinterpret_cast<std::uint64_t*>(shared + all_slots_bytes);
   return {shared, barriers, barriers + args.slots};
 }
 
@@ -123,8 +123,8 @@ __device__ void store(const GpuCopyArgs& args, const Ring& ring) {
       ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, to, ring.slots + slot * args.chunk_bytes, bytes);
     ptx::cp_async_bulk_commit_group();
     if (++slot == slots) slot = 0, ++turn;
-    if (++begun <= kStoresInFlight) return;
-    ptx::cp_async_bulk_wait_group_read(ptx::n32_t<kStoresInFlight>{});
+    if (++begun <= stores_in_flight) return;
+    ptx::cp_async_bulk_wait_group_read(ptx::n32_t<stores_in_flight>{});
     ptx::mbarrier_arrive(&ring.empty[read]);
     if (++read == slots) read = 0;
   });
@@ -133,7 +133,7 @@ __device__ void store(const GpuCopyArgs& args, const Ring& ring) {
 
 // Two warps: one thread loads, one stores.
 template <bool combine>
-__global__ void __launch_bounds__(2 * kWarp) copy_kernel(const __grid_constant__ GpuCopyArgs args) {
+__global__ void __launch_bounds__(2 * warp_threads) copy_kernel(const __grid_constant__ GpuCopyArgs args) {
   const Ring ring = ring_of(args);
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 * args.slots; ++i) ptx::mbarrier_init(&ring.full[i], 1);  // `empty` comes behind
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(2 * kWarp) copy_kernel(const __grid_constant__
   }
   __syncthreads();
   if (threadIdx.x == 0) load<combine>(args, ring);
-  if (threadIdx.x == kWarp) store<combine>(args, ring);
+  if (threadIdx.x == warp_threads) store<combine>(args, ring);
 }
 
 void expect(cudaError_t error, const char* call) {
@@ -151,16 +151,16 @@ void expect(cudaError_t error, const char* call) {
 }  // namespace
 
 void cut_slots(GpuCopyArgs& args) {
-  const std::int64_t chunks = (args.row_bytes + kMostChunkBytes - 1) / kMostChunkBytes;
+  const std::int64_t chunks = (args.row_bytes + most_chunk_bytes - 1) / most_chunk_bytes;
   args.chunk_bytes = ((args.row_bytes + chunks - 1) / chunks + 15) / 16 * 16;
-  args.slots = static_cast<int>(std::min<std::int64_t>(kMostSlots, kSlotBytes / args.chunk_bytes));
+  args.slots = static_cast<int>(std::min<std::int64_t>(most_slots, all_slots_bytes / args.chunk_bytes));
 }
 
 void launch_gpu_copy(const GpuCopyArgs& args, int blocks, void* stream) {
   const auto kernel = args.combine ? copy_kernel<true> : copy_kernel<false>;
-  const int bytes = static_cast<int>(kSlotBytes) + 2 * kMostSlots * static_cast<int>(sizeof(std::uint64_t));
+  const int bytes = static_cast<int>(all_slots_bytes) + 2 * most_slots * static_cast<int>(sizeof(std::uint64_t));
   expect(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
-  kernel<<<blocks, 2 * kWarp, bytes, static_cast<cudaStream_t>(stream)>>>(args);
+  kernel<<<blocks, 2 * warp_threads, bytes, static_cast<cudaStream_t>(stream)>>>(args);
   expect(cudaGetLastError(), "the launch of the yardstick's kernel");
 }
 

@@ -24,14 +24,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kHeaderBytes = 4096;
+constexpr std::size_t header_bytes = 4096;
 
 struct SharedHeader {
   SharedBarrier barrier;
   std::atomic<std::uint32_t> wrong;
   std::array<std::atomic<std::uint32_t>, limits::ranks_per_node> meetings;  // to which a rank has come
 };
-static_assert(sizeof(SharedHeader) <= kHeaderBytes);
+static_assert(sizeof(SharedHeader) <= header_bytes);
 
 double microseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
@@ -167,7 +167,7 @@ class BenchRank {
     const bool combine = bench_.op == Op::combine;
     work.row_bytes = copy_row_bytes(bench_);
     work.rows = copy_rows(bench_);
-    work.windows = {context_.shared + kHeaderBytes,
+    work.windows = {context_.shared + header_bytes,
                     copy_window_bytes(combine, work.rows, work.row_bytes, bench_.ranks), bench_.ranks};
     work.rank = context_.rank;
     work.tokens = bench_.tokens;
@@ -279,10 +279,10 @@ class BenchRank {
 }  // namespace
 
 std::size_t bench_shared_bytes(const BenchCase& bench) {
-  if (bench.flags.common.engine == "cuda") return kHeaderBytes;  // the windows lie on the GPU
+  if (bench.flags.common.engine == "cuda") return header_bytes;  // the windows lie on the GPU
   const std::size_t window =
       copy_window_bytes(bench.op == Op::combine, copy_rows(bench), copy_row_bytes(bench), bench.ranks);
-  return kHeaderBytes + window * static_cast<std::size_t>(bench.ranks);
+  return header_bytes + window * static_cast<std::size_t>(bench.ranks);
 }
 
 RankTimes run_bench_rank(const BenchCase& bench, RankContext& context) {

@@ -150,7 +150,7 @@ int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
                : print_verdict(promise, verdict);
   }
   if (launcher.prints()) print_summary(counts, flags.json);
-  return counts[static_cast<int>(Status::fail)] == 0 ? kDone : kFailed;
+  return counts[static_cast<int>(Status::fail)] == 0 ? exit_done : exit_failed;
 }
 
 }  // namespace

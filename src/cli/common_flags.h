@@ -16,7 +16,7 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum ExitCode : int { kDone = 0, kFailed = 1, kBadUsage = 2 };
+enum ExitCode : int { exit_done = 0, exit_failed = 1, exit_bad_usage = 2 };
 
 struct CommonFlags {
   int ranks = 0;  // 0: default_ranks, or with env what the environment says

@@ -226,7 +226,7 @@ int run_demo(const DemoFlags& flags) {
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   if (progress) say("{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));
   const auto results = launcher.run([&](RankContext& context) { return demo_rank(plan, context); });
-  if (!launcher.prints()) return kDone;
+  if (!launcher.prints()) return exit_done;
   if (progress) say("\r\033[Kcomparing with the dense layer ...");
   DemoReport report = judge(plan, results);
   if (progress) say("\r\033[K");
@@ -240,7 +240,7 @@ int run_demo(const DemoFlags& flags) {
   } else {
     print_demo(report);
   }
-  return report.ok() ? kDone : kFailed;
+  return report.ok() ? exit_done : exit_failed;
 }
 
 }  // namespace

@@ -211,7 +211,7 @@ int run_size(const BenchFlags& flags) {
     for (const SizeTerm& term : size.terms) record["terms"][term.name] = term.bytes;
     flags.common.json ? print_line(record) : print_size(record);
   }
-  return kDone;
+  return exit_done;
 }
 
 int run_info(const InfoFlags& flags) {
@@ -220,7 +220,7 @@ int run_info(const InfoFlags& flags) {
   if (flags.size) return run_size(flags.bench);
   const Json record = info_record();
   flags.bench.common.json ? print_line(record) : print_info(record);
-  return kDone;
+  return exit_done;
 }
 
 }  // namespace

@@ -26,13 +26,13 @@ bool wants_json(const std::vector<std::string>& arguments) {
 int report_bad_usage(const std::string& command, const std::string& sentence, bool json) {
   say("sluice{}{}: {}\n", command.empty() ? "" : " ", command, sentence);
   if (json) print_line(error_record({"UsageError", sentence, -1}));
-  return kBadUsage;
+  return exit_bad_usage;
 }
 
 int report_failure(const std::string& command, const Failure& failure, bool json) {
   say("sluice {}: {}: {}\n", command, failure.kind, failure.message);
   if (json) print_line(error_record(failure));
-  return kFailed;
+  return exit_failed;
 }
 
 int run_command(const Command& command, bool json) {
@@ -70,7 +70,7 @@ int program(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return run_command(command, json);
   }
-  return kBadUsage;
+  return exit_bad_usage;
 }
 
 }  // namespace
@@ -81,5 +81,5 @@ int main(int argc, char** argv) {
   const int code = sluice::cli::program(argc, argv);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fputs("sluice: the result could not be written to standard output\n", stderr);
-  return code == 0 ? sluice::cli::kFailed : code;
+  return code == 0 ? sluice::cli::exit_failed : code;
 }

@@ -67,7 +67,7 @@ int run_routing(RoutingFlags flags) {
         record["expert_max_over_mean"].get<double>(), record["entropy_bits"].get<double>(), report_ranks,
         record["rank8_rows_max_over_mean"].get<double>());
   }
-  return kDone;
+  return exit_done;
 }
 
 }  // namespace

@@ -236,7 +236,7 @@ class Job {
     if (lost == 0 || lost == EPIPE) return exit_code_;
     say("sluice run: output of the ranks could not be written and is lost: {}\n",
                std::strerror(lost));
-    return exit_code_ != 0 ? exit_code_ : static_cast<int>(kFailed);
+    return exit_code_ != 0 ? exit_code_ : static_cast<int>(exit_failed);
   }
 
   const RunFlags& flags_;
@@ -263,22 +263,22 @@ int run_main(const std::vector<std::string>& arguments) {
     const RunFlags flags = parse_run(arguments);
     if (flags.help) {
       fmt::print("{}", help_text);
-      return kDone;
+      return exit_done;
     }
     hold_standard_streams();
     return Job(flags).run();
   } catch (const UsageError& error) {
     say("sluice run: {}\n", error.what());
-    return kBadUsage;
+    return exit_bad_usage;
   } catch (const std::exception& error) {
     say("sluice run: {}\n", error.what());
-    return kFailed;
+    return exit_failed;
   }
 }
 
 Command add_run(CLI::App& program) {
   CLI::App* app = program.add_subcommand("run", "Start a program as N ranks on this machine");
-  return {app, [] { return static_cast<int>(kBadUsage); }};  // run_main has it before any parsing
+  return {app, [] { return static_cast<int>(exit_bad_usage); }};  // run_main has it before any parsing
 }
 
 }  // namespace sluice::cli

@@ -83,18 +83,18 @@ TEST(bench_rows, filled_rows_are_finite_and_depend_on_their_key) {
 }
 
 TEST(bench_copy, copies_every_row_and_reads_as_many_as_combine) {
-  constexpr std::size_t kRow = 48;
+  constexpr std::size_t row_size = 48;
   for (const bool combine : {false, true}) {
     for (const CopyForm form : {CopyForm::stream, CopyForm::library}) {
       for (const int workers : {1, 3}) {
         const std::int64_t rows = 25;
-        const std::size_t window = copy_window_bytes(combine, rows, kRow, 3);
+        const std::size_t window = copy_window_bytes(combine, rows, row_size, 3);
         const Buffer windows(window * 3);
-        const Buffer own(10 * kRow);
+        const Buffer own(10 * row_size);
         for (std::size_t i = 0; i < window * 3; ++i)
           windows.data()[i] = static_cast<std::byte>(combine ? i * 7 : 0);
-        for (std::size_t i = 0; i < 10 * kRow; ++i) own.data()[i] = static_cast<std::byte>(i * 3);
-        CopyWork work{{windows.data(), window, 3}, 2, kRow, rows, 10, own.data(), own.data()};
+        for (std::size_t i = 0; i < 10 * row_size; ++i) own.data()[i] = static_cast<std::byte>(i * 3);
+        CopyWork work{{windows.data(), window, 3}, 2, row_size, rows, 10, own.data(), own.data()};
         CopyTeam team(work, combine, workers);
         for (int i = 0; i < 3; ++i) {
           team.prepare(form);
@@ -102,11 +102,11 @@ TEST(bench_copy, copies_every_row_and_reads_as_many_as_combine) {
         }
         if (combine) {
           // Token 0 got rows 0 and 1; row 1 is the first of the second peer, rank 1.
-          EXPECT_EQ(std::memcmp(own.data(), windows.data() + window, kRow), 0);
+          EXPECT_EQ(std::memcmp(own.data(), windows.data() + window, row_size), 0);
         } else {
           for (std::int64_t row = 0; row < rows; ++row) {
-            EXPECT_EQ(std::memcmp(windows.data() + row * static_cast<std::int64_t>(kRow),
-                                  own.data() + row % 10 * static_cast<std::int64_t>(kRow), kRow),
+            EXPECT_EQ(std::memcmp(windows.data() + row * static_cast<std::int64_t>(row_size),
+                                  own.data() + row % 10 * static_cast<std::int64_t>(row_size), row_size),
                       0);
           }
         }

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFields[] = {
+constexpr const char* field_names[] = {
     "sys",    "engine",  "launch",         "op",      "ranks",      "nodes",    "tokens",      "hidden",
     "topk",   "experts", "dtype",          "layout",  "counts",     "cached",   "quantise",    "routing",
     "seed",   "iters",   "workers",        "method",  "num_sms",    "gpu_sms",  "p10_us",      "p50_us",
@@ -32,7 +32,7 @@ TEST(bench, has_every_field) {
   ASSERT_EQ(lines.size(), 2u);
   for (const json& line : lines) {
     EXPECT_EQ(line["record"], "bench");
-    for (const char* field : kFields) EXPECT_TRUE(line.contains(field)) << field;
+    for (const char* field : field_names) EXPECT_TRUE(line.contains(field)) << field;
     for (const char* field : {"cpu", "cores", "gpu", "gpus", "driver", "cuda", "os"})
       EXPECT_TRUE(line["machine"].contains(field)) << field;
     EXPECT_EQ(line["ok"], true);
