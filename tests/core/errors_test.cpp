@@ -131,8 +131,9 @@ TEST(errors, of_the_engine_and_the_environment_name_the_call_and_the_rank) {
   EXPECT_EQ(error.rank, 0);
   EXPECT_THAT(error.what, StartsWith("communicator on rank 0: SLUICE_CHECK = \"yes\" is neither"));
   options = small();
-  options.topk = 0;
+  options.hidden = 3;  // its sentence has call and rank already
   error = caught([&] { Communicator(group, options); });
+  EXPECT_THAT(error.what, HasSubstr("rows of hidden = 3"));
   EXPECT_EQ(error.what.find("communicator on rank 0: "), error.what.rfind("communicator on rank 0: ")) << error.what;
 }
 
