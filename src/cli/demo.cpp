@@ -48,6 +48,12 @@ struct DemoPlan {
       most = std::max(most, tokens_of(static_cast<int>(r)));
     return most;
   }
+  std::int64_t min_tokens() const {
+    std::int64_t least = max_tokens();
+    for (std::size_t r = 0; r + 1 < first_token.size(); ++r)
+      least = std::min(least, tokens_of(static_cast<int>(r)));
+    return least;
+  }
   // Decisions for tokens [first, first + count) of the batch.
   Decisions decide(std::int64_t first, const std::vector<std::uint16_t>& tokens) const {
     const auto count = static_cast<std::int64_t>(tokens.size()) / shape.hidden;
@@ -232,6 +238,8 @@ int run_demo(const DemoFlags& flags) {
   if (progress) say("\r\033[K");
   report.shape = plan.shape;
   report.tokens = plan.max_tokens();
+  report.fewest_tokens = plan.min_tokens();
+  if (plan.recorded && plan.first_token.back() > plan.recorded->tokens()) report.recorded_tokens = plan.recorded->tokens();
   report.first_expert = plan.first_expert;
   report.routing = flags.routing;
   report.launch = launcher.launch();
@@ -257,7 +265,8 @@ Command add_demo(CLI::App& program) {
          "Recorded router decisions, CSV or CSV.gz: token,expert0..,weight0.. [a DeepSeek-V3-like gate]")
       ->type_name("FILE");
   app->add_option("--tokens", flags->tokens,
-                  "Tokens of each rank [512; with --routing the file's, shared out]")
+                  "Tokens of each rank [512; with --routing the file's, shared out]; when the file has too few, the\n"
+                  "first follow after the last")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
   app->add_option("--experts", flags->experts,
                   "Experts in all [256; with --routing the file's largest id + 1]")

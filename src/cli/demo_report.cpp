@@ -79,6 +79,25 @@ void print_expert_loads(const std::vector<std::int64_t>& loads) {
   }
 }
 
+void print_head(const DemoReport& report) {
+  const std::string each = report.fewest_tokens == report.tokens
+                               ? fmt::format("{}", report.tokens)
+                               : fmt::format("{} or {}", report.fewest_tokens, report.tokens);
+  fmt::print(
+      "A mixture-of-experts layer: {} ranks as {}, {} tokens each, top-{} of {} experts, {} elements per "
+      "token.\n",
+      report.rows.size(), name_of(report.launch), each, report.shape.topk, report.shape.experts,
+      report.shape.hidden);
+  if (report.routing.empty()) {
+    fmt::print("Router: sigmoid scores, groups of experts, as DeepSeek-V3.\n");
+  } else if (report.recorded_tokens == 0) {
+    fmt::print("Router: decisions recorded in {}.\n", report.routing);
+  } else {
+    fmt::print("Router: decisions recorded in {}, whose {} tokens are fewer: after the last the first follows.\n",
+               report.routing, report.recorded_tokens);
+  }
+}
+
 }  // namespace
 
 Json demo_record(const DemoReport& report) {
@@ -99,13 +118,7 @@ Json demo_record(const DemoReport& report) {
 }
 
 void print_demo(const DemoReport& report) {
-  fmt::print(
-      "A mixture-of-experts layer: {} ranks as {}, {} tokens each, top-{} of {} experts, {} elements per "
-      "token.\n",
-      report.rows.size(), name_of(report.launch), report.tokens, report.shape.topk, report.shape.experts,
-      report.shape.hidden);
-  fmt::print("Router: {}.\n", report.routing.empty() ? "sigmoid scores, groups of experts, as DeepSeek-V3"
-                                                     : "decisions recorded in " + report.routing);
+  print_head(report);
   print_matrix(report.rows);
   print_rank_loads(report);
   print_expert_loads(report.rows_per_expert);

@@ -15,6 +15,8 @@ namespace sluice::cli {
 struct DemoReport {
   LayerShape shape;
   std::int64_t tokens = 0;  // of the rank with most
+  std::int64_t fewest_tokens = 0;
+  std::int64_t recorded_tokens = 0;  // of the file, where its decisions serve more than once; else 0
   std::vector<int> first_expert;
   std::string routing;  // file, or empty
   Launch launch = Launch::threads;

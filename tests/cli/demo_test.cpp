@@ -104,6 +104,18 @@ TEST(demo, a_routing_file_is_shared_out_once) {
   EXPECT_EQ(run_program({"demo", "--routing", folder.file("m.csv.gz"), "--topk", "3"}).code, 2);
 }
 
+TEST(demo, says_how_many_tokens_each_rank_has_and_where_they_come_from) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("r.csv");
+  EXPECT_EQ(run_program({"routing", "--like", "qwen", "--tokens", "51", "-o", file}).code, 0);
+  const std::string shared_out = run_program({"demo", "--ranks", "2", "--routing", file}).out;
+  EXPECT_THAT(shared_out, HasSubstr("25 or 26 tokens each"));
+  EXPECT_THAT(shared_out, HasSubstr("decisions recorded in " + file + ".\n"));
+  const std::string again = run_program({"demo", "--ranks", "2", "--routing", file, "--tokens", "40"}).out;
+  EXPECT_THAT(again, HasSubstr("40 tokens each"));
+  EXPECT_THAT(again, HasSubstr("whose 51 tokens are fewer: after the last the first follows."));
+}
+
 TEST(demo, a_file_may_have_more_columns_than_experts) {
   const TemporaryFolder folder;
   write_file(folder.file("half.csv"), "0,0,-1,1,0\n1,0,-1,1,0\n");
