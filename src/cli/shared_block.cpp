@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 
@@ -20,7 +22,9 @@ namespace {
 std::byte* map_shared(std::size_t bytes, int fd) {
   const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (at == MAP_FAILED) fail(fmt::format("mapping {} bytes of shared memory", bytes));
+  if (at == MAP_FAILED)
+    throw std::runtime_error(fmt::format("mapping {} bytes of memory that the ranks share failed: {}; lower --tokens or "
+                                         "--hidden, or take fewer --ranks", bytes, std::strerror(errno)));
   madvise(at, bytes, MADV_HUGEPAGE);  // where the system allows it for shared memory
   return static_cast<std::byte*>(at);
 }

@@ -140,6 +140,12 @@ Ran bench_with_signal_to_rank_1(const std::string& signal) {
   return ran;
 }
 
+TEST(bench, memory_that_there_is_not_is_refused_with_the_flags_that_help) {
+  const Ran ran = run_command({"sh", "-c", "ulimit -v 4000000; exec " + program_path() + " bench --tokens 1000000"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, ::testing::HasSubstr("of memory that the ranks share failed: Cannot allocate memory; lower --tokens or --hidden"));
+}
+
 TEST(bench, a_rank_that_stands_still_is_named_soon_after_the_deadline) {
   const Ran ran = bench_with_signal_to_rank_1("STOP");
   EXPECT_EQ(ran.code, 1);
