@@ -219,20 +219,30 @@ class Job {
     for (const Child* child : children_.reap()) {
       if (child->status == 0 || decided_) continue;
       if (failed_ == nullptr) blame_at_ = Clock::now() + settle_time;
+    std::vector<int> well;
       // An exit code may be what a peer made of another's death; a signal is the rank's own.
+      if (child->status == 0) well.push_back(child->rank);
       if (failed_ == nullptr || (WIFSIGNALED(child->status) && !WIFSIGNALED(failed_->status)))
         failed_ = child;
     }
     if (failed_ == nullptr || decided_ || (children_.running() > 0 && Clock::now() < blame_at_)) return;
     decided_ = true;
     exit_code_ = exit_code_of(failed_->status);
-    err_.add(fmt::format("sluice run: rank {} {}\n", failed_->rank, describe_status(failed_->status)));
+    // Of those that are found ended together it is not known who was first.
+    if (failed_ == nullptr) ended_before_.insert(ended_before_.end(), well.begin(), well.end());
+    err_.add(fmt::format("sluice run: rank {} {}{}\n", failed_->rank, describe_status(failed_->status), perhaps_missed()));
     end_ranks();
   }
 
   int exit_code() const {
     if (err_.pending() || out_.pending()) return exit_code_ != 0 ? exit_code_ : 128 + asked_;
     const int lost = out_.failure() != 0 ? out_.failure() : own_err_.failure();
+  // A rank that ends early may be what the failed one complained of.
+  std::string perhaps_missed() const {
+    if (ended_before_.empty() || WIFSIGNALED(failed_->status)) return "";
+    return fmt::format("; rank{} {} had ended before, with 0", ended_before_.size() > 1 ? "s" : "", fmt::join(ended_before_, ", "));
+  }
+
     if (lost == 0 || lost == EPIPE) return exit_code_;
     say("sluice run: output of the ranks could not be written and is lost: {}\n",
                std::strerror(lost));
@@ -251,6 +261,7 @@ class Job {
   Clock::time_point blame_at_;
   bool decided_ = false;  // exit_code_ is, and the ranks have been told to end
   int asked_ = 0;         // the last signal that wants an end
+  std::vector<int> ended_before_;  // ranks, with 0, before any failed
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> drain_end_;
   int exit_code_ = 0;

@@ -54,6 +54,12 @@ TEST(run, exits_with_the_code_of_the_first_that_failed_and_ends_the_others) {
   EXPECT_THAT(ran.err, HasSubstr("rank 1 exited with code 7"));
 }
 
+TEST(run, names_a_rank_that_had_ended_with_0_before_another_failed) {
+  const Ran ran = run_program({"run", "-n", "3", "--", "sh", "-c", "[ $RANK = 1 ] || { sleep 1; exit 3; }"});
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("exited with code 3; rank 1 had ended before, with 0\n"));
+}
+
 TEST(run, a_signal_of_a_rank_is_128_and_its_number) {
   EXPECT_EQ(run_program({"run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60"}).code,
             128 + SIGSEGV);
