@@ -25,7 +25,10 @@ std::vector<Decisions> decide(const ShapeFlags& shape, BenchCase& bench) {
     }
     return decisions;
   }
-  if (shape.routing.find_first_of("./") == std::string::npos && access(shape.routing.c_str(), F_OK) != 0) {
+  const bool file_there = access(shape.routing.c_str(), F_OK) == 0;
+  if (const std::string wrong = wrong_skew(shape.routing); !wrong.empty() && !file_there)
+    throw UsageError(fmt::format("--routing {}: {}", shape.routing, wrong));
+  if (shape.routing.find_first_of("./") == std::string::npos && !file_there) {
     const std::string near = nearest(shape.routing, routing_model_names("1"));
     throw UsageError(fmt::format("--routing {} is none of {}, nor a file (write ./{} if it is one){}",
                                  shape.routing, fmt::join(routing_model_names(), ", "), shape.routing,

@@ -1,10 +1,12 @@
 // add_bench_flags of bench_case.h.
+#include <fmt/format.h>
 #include <sluice/limits.h>
 
 #include <cstdint>
 #include <string>
 
 #include "cli/bench_case.h"
+#include "cli/routing_model.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -42,7 +44,10 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
   app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--routing", flags.routing, "uniform|zipf:S|lognormal:S|FILE")->capture_default_str();
+  app.add_option("--routing", flags.routing,
+                 fmt::format("{}|FILE; S from 0 to 100; when a file has too few tokens, the first follow after the last",
+                             fmt::join(routing_model_names(), "|")))
+      ->capture_default_str();
 }
 
 // Flags of later versions: named, so that using one says so instead of being a riddle.

@@ -230,8 +230,10 @@ Command add_info(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "info", "Engines, limits and environment of this machine; with --size the memory of a communicator");
   app->add_flag("--size", flags->size,
-                "Print the memory that a communicator of the shape of bench's flags takes on each rank");
+                "Print the memory that a communicator of the shape of these flags takes on each rank. The other flags "
+                "of bench are taken too, so that its command line fits, and change nothing");
   add_bench_flags(*app, flags->bench);
+  app->get_option("--ranks")->description(fmt::format("Number of ranks [{}]", flags->bench.common.default_ranks));
   // Taken, so that a bench's command line fits, but without effect on the size.
   for (const char* name : {"--launch", "--counts", "--op", "--cached", "--quantise", "--num-sms", "--method",
                            "--workers", "--overlap", "--iters", "--warmup", "--deadline-ms"})

@@ -44,6 +44,8 @@ Json describe(const RoutingFlags& flags, const Decisions& decisions) {
 int run_routing(RoutingFlags flags) {
   RoutingModel model;
   if (!parse_routing_model(flags.like, model)) {
+    const std::string wrong = wrong_skew(flags.like);
+    if (!wrong.empty()) throw UsageError(fmt::format("--like {}: {}", flags.like, wrong));
     const std::string near = nearest(flags.like, routing_model_names("1"));
     throw UsageError(fmt::format("--like {} is none of {}{}", flags.like,
                                  fmt::join(routing_model_names(), ", "),
@@ -77,7 +79,7 @@ Command add_routing(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("routing", "Write seeded synthetic router decisions of a stated skew");
   app->add_option("--like", flags->like,
-                  fmt::format("{}; the last three fitted to published figures of skew",
+                  fmt::format("{}; S from 0 to 100; the last three fitted to published figures of skew",
                               fmt::join(routing_model_names(), "|")))
       ->capture_default_str();
   app->add_option("--tokens", flags->tokens, "Tokens")

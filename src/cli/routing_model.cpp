@@ -186,6 +186,15 @@ bool parse_routing_model(const std::string& text, RoutingModel& model) {
   return false;
 }
 
+std::string wrong_skew(const std::string& text) {
+  RoutingModel model;
+  for (const ModelName& known : model_names) {
+    if (known.skewed && text.starts_with(std::string(known.name) + ":") && !parse_routing_model(text, model))
+      return fmt::format("the S of {}:S is a number from 0 to 100", known.name);
+  }
+  return "";
+}
+
 int natural_experts(const RoutingModel& model) {
   const Fit* fit = fit_of(model.kind);
   return fit != nullptr ? fit->experts : 256;

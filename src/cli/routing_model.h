@@ -22,6 +22,9 @@ std::vector<std::string> routing_model_names(const std::string& skew = "S");
 // One of these names, S a number from 0 to 100. False for anything else.
 bool parse_routing_model(const std::string& text, RoutingModel& model);
 
+// What is wrong with the S of "zipf:..." or "lognormal:..."; empty for any other text.
+std::string wrong_skew(const std::string& text);
+
 // E and K of the real model; 256 and 8 where there is none.
 int natural_experts(const RoutingModel& model);
 int natural_topk(const RoutingModel& model);

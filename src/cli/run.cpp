@@ -53,7 +53,8 @@ constexpr const char* help_text =
     "once, that is one that a signal has killed, else the first that ended. When nobody reads the output any\n"
     "more, the ranks are ended, and the exit code is that of SIGPIPE, 141; output that cannot be written is 1.\n";
 
-int parse_count(const std::string& text) {
+void take_count(RunFlags& flags, const std::string& text) {
+  if (flags.ranks != 0) throw UsageError("the number of processes is given twice");
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1 ||
@@ -61,7 +62,7 @@ int parse_count(const std::string& text) {
     throw UsageError(
         fmt::format("-n {} is not a number of processes from 1 to {}", text, limits::ranks_per_node));
   }
-  return value;
+  flags.ranks = value;
 }
 
 RunFlags parse_run(const std::vector<std::string>& arguments) {
@@ -80,14 +81,16 @@ RunFlags parse_run(const std::vector<std::string>& arguments) {
       flags.prefix = false;
     } else if (word == "-n" || word == "--ranks") {
       if (++i == arguments.size()) throw UsageError(word + " needs a number of processes");
-      flags.ranks = parse_count(arguments[i]);
+      take_count(flags, arguments[i]);
     } else if (word.starts_with("--ranks=")) {
-      flags.ranks = parse_count(word.substr(8));
+      take_count(flags, word.substr(8));
     } else if (word.starts_with("-n") && word.size() > 2 && word[2] != '-') {
-      flags.ranks = parse_count(word.substr(word[2] == '=' ? 3 : 2));
+      take_count(flags, word.substr(word[2] == '=' ? 3 : 2));
     } else {
-      const std::string near = nearest(word, {"-n", "--ranks", "--no-prefix", "--help"});
-      throw UsageError(fmt::format("unknown flag {}; did you mean {}?", word, near.empty() ? "-n" : near));
+      const std::vector<std::string> known = {"-n", "--ranks", "--no-prefix", "--help"};
+      const std::string near = nearest(word, known);
+      throw UsageError(near.empty() ? fmt::format("unknown flag {}; the flags are {}", word, fmt::join(known, ", "))
+                                    : fmt::format("unknown flag {}; did you mean {}?", word, near));
     }
   }
   flags.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
@@ -216,33 +219,33 @@ class Job {
   }
 
   void reap() {
+    std::vector<int> well;
     for (const Child* child : children_.reap()) {
+      if (child->status == 0) well.push_back(child->rank);
       if (child->status == 0 || decided_) continue;
       if (failed_ == nullptr) blame_at_ = Clock::now() + settle_time;
-    std::vector<int> well;
       // An exit code may be what a peer made of another's death; a signal is the rank's own.
-      if (child->status == 0) well.push_back(child->rank);
       if (failed_ == nullptr || (WIFSIGNALED(child->status) && !WIFSIGNALED(failed_->status)))
         failed_ = child;
     }
+    // Of those that are found ended together it is not known who was first.
+    if (failed_ == nullptr) ended_before_.insert(ended_before_.end(), well.begin(), well.end());
     if (failed_ == nullptr || decided_ || (children_.running() > 0 && Clock::now() < blame_at_)) return;
     decided_ = true;
     exit_code_ = exit_code_of(failed_->status);
-    // Of those that are found ended together it is not known who was first.
-    if (failed_ == nullptr) ended_before_.insert(ended_before_.end(), well.begin(), well.end());
     err_.add(fmt::format("sluice run: rank {} {}{}\n", failed_->rank, describe_status(failed_->status), perhaps_missed()));
     end_ranks();
   }
 
-  int exit_code() const {
-    if (err_.pending() || out_.pending()) return exit_code_ != 0 ? exit_code_ : 128 + asked_;
-    const int lost = out_.failure() != 0 ? out_.failure() : own_err_.failure();
   // A rank that ends early may be what the failed one complained of.
   std::string perhaps_missed() const {
     if (ended_before_.empty() || WIFSIGNALED(failed_->status)) return "";
     return fmt::format("; rank{} {} had ended before, with 0", ended_before_.size() > 1 ? "s" : "", fmt::join(ended_before_, ", "));
   }
 
+  int exit_code() const {
+    if (err_.pending() || out_.pending()) return exit_code_ != 0 ? exit_code_ : 128 + asked_;
+    const int lost = out_.failure() != 0 ? out_.failure() : own_err_.failure();
     if (lost == 0 || lost == EPIPE) return exit_code_;
     say("sluice run: output of the ranks could not be written and is lost: {}\n",
                std::strerror(lost));
@@ -258,10 +261,10 @@ class Job {
   std::vector<LineReader> readers_;
   Children children_;
   const Child* failed_ = nullptr;  // whose exit code counts
+  std::vector<int> ended_before_;  // ranks, with 0, before any failed
   Clock::time_point blame_at_;
   bool decided_ = false;  // exit_code_ is, and the ranks have been told to end
   int asked_ = 0;         // the last signal that wants an end
-  std::vector<int> ended_before_;  // ranks, with 0, before any failed
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> drain_end_;
   int exit_code_ = 0;

@@ -4,23 +4,25 @@
 #include <sluice/limits.h>
 
 #include <algorithm>
+#include <regex>
+#include <sstream>
 
 namespace sluice::cli {
 namespace {
 
+// Of two neighbours that changed places too.
 int edit_distance(const std::string& a, const std::string& b) {
-  std::vector<int> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const int above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+      const int changed = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + changed});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return d[a.size()][b.size()];
 }
 
 const CLI::App* chosen_command(const CLI::App& program) {
@@ -49,21 +51,47 @@ std::string first_line(std::string text) {
   return text;
 }
 
+// "a whole number from 1 to 128", "one of packed, grouped, padded", or "a value".
+std::string wanted_by(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  std::smatch part;
+  if (std::regex_search(type, part, std::regex(R"(in \[(\S+) - (\S+)\])")))
+    return fmt::format("a whole number from {} to {}", part.str(1), part.str(2));
+  if (type.starts_with("UINT")) return "a whole number from 0 to 2^64 - 1";
+  const auto bar = type.find('|');
+  return bar == std::string::npos ? "a value" : "one of " + std::regex_replace(type, std::regex("\\|"), ", ");
+}
+
+// What the parser says of an option, in our words; its own where they are not known. They all begin with the option's
+// name, but for the conversion's.
+std::string sentence_about_option(const CLI::App& app, const std::string& message) {
+  std::smatch part;
+  std::string flag, text;
+  if (std::regex_match(message, part, std::regex(R"((-\S+): At Most \d+ required but received (\d+))")))
+    return fmt::format("{} is given {}", part.str(1), part.str(2) == "2" ? "twice" : part.str(2) + " times");
+  if (std::regex_match(message, part, std::regex(R"(Could not convert: (-\S+) = (.*))")) ||
+      std::regex_match(message, part, std::regex(R"((-\S+): Value (.*) not in range .*)")) ||
+      std::regex_match(message, part, std::regex(R"((-\S+): (.*) not in \{.*)"))) {
+    flag = part.str(1);
+    text = part.str(2);
+  } else if (std::regex_match(message, part, std::regex(R"((-\S+): \d+ required .* missing)"))) {
+    flag = part.str(1);
+  }
+  const CLI::Option* const option = flag.empty() ? nullptr : app.get_option_no_throw(flag);
+  if (option == nullptr) return message;
+  const std::string wanted = wanted_by(*option);
+  if (text.empty()) return fmt::format("{} needs {}", flag, wanted);
+  return fmt::format("{} {} is not {}", flag, text, wanted);
+}
+
 // "--layout: pakced not in {packed,grouped,padded}" -> packed
 std::string nearest_choice(const std::string& message) {
-  const auto colon = message.find(": ");
-  const auto open = message.find(" not in {");
-  if (colon == std::string::npos || open == std::string::npos || open < colon) return "";
-  std::vector<std::string> choices(1);
-  for (const char c : message.substr(open + 9)) {
-    if (c == '}') break;
-    if (c == ',') {
-      choices.emplace_back();
-    } else {
-      choices.back().push_back(c);
-    }
-  }
-  return nearest(message.substr(colon + 2, open - colon - 2), choices);
+  std::smatch part;
+  if (!std::regex_match(message, part, std::regex(R"(\S+: (.*) not in \{(.*)\})"))) return "";
+  std::vector<std::string> choices;
+  std::istringstream list(part.str(2));
+  for (std::string choice; std::getline(list, choice, ',');) choices.push_back(choice);
+  return nearest(part.str(1), choices);
 }
 
 }  // namespace
@@ -134,10 +162,12 @@ std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error
       if (!flag.starts_with('-') || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
       return with_suggestion(fmt::format("unknown flag {}", flag), nearest(flag, flags));
     }
-    return "an argument is too many: " + first_line(error.what());
+    const std::string message = first_line(error.what());
+    const auto colon = message.find(": ");
+    return "an argument is too many: " + (colon == std::string::npos ? message : message.substr(colon + 2));
   }
   const std::string message = first_line(error.what());
-  return with_suggestion(message, nearest_choice(message));
+  return with_suggestion(sentence_about_option(*app, message), nearest_choice(message));
 }
 
 }  // namespace sluice::cli

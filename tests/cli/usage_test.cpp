@@ -41,17 +41,31 @@ TEST(usage, info_takes_a_shape_only_to_tell_its_size) {
 TEST(usage, help_of_info_shows_the_flags_that_change_what_it_prints) {
   const std::string help = run_program({"info", "--help"}).out;
   EXPECT_THAT(help, HasSubstr("--hidden"));
+  EXPECT_THAT(help, HasSubstr("Number of ranks [2]\n"));  // it has no --launch env
   for (const char* flag : {"--iters", "--cached", "--op", "--workers"})
     EXPECT_THAT(help, ::testing::Not(HasSubstr(flag)));
   EXPECT_EQ(run_program({"info", "--size", "--tokens", "8", "--iters", "3", "--op", "combine"}).code, 0);
 }
 
+struct Case {
+  std::vector<std::string> arguments;
+  std::string suggestion;
+};
+
+void expect_bad_usage(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    const Ran ran = run_program(c.arguments);
+    std::string shown;
+    for (const auto& word : c.arguments) shown += word + " ";
+    EXPECT_EQ(ran.code, 2) << shown << ran.err;
+    EXPECT_EQ(ran.out, "") << shown;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << shown << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(c.suggestion)) << shown;
+  }
+}
+
 TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string suggestion;
-  };
-  const Case cases[] = {
+  expect_bad_usage({
       {{}, "demo"},
       {{"demmo"}, "demo"},
       {{"bench", "--token", "5"}, "--tokens"},
@@ -90,16 +104,31 @@ TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
       {{"bench", "--topk", "9", "--experts", "8"}, "--topk"},
       {{"bench", "--routing", "zipf"}, "zipf"},
       {{"routing", "--like", "uniform"}, "--output"},
-  };
-  for (const Case& c : cases) {
-    const Ran ran = run_program(c.arguments);
-    std::string shown;
-    for (const auto& word : c.arguments) shown += word + " ";
-    EXPECT_EQ(ran.code, 2) << shown << ran.err;
-    EXPECT_EQ(ran.out, "") << shown;
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << shown << ran.err;
-    EXPECT_THAT(ran.err, HasSubstr(c.suggestion)) << shown;
-  }
+  });
+}
+
+TEST(usage, a_wrong_value_or_number_of_values_is_told_in_plain_words) {
+  expect_bad_usage({
+      {{"dmeo"}, "did you mean demo?"},
+      {{"demo", "extra"}, "an argument is too many: extra\n"},
+      {{"bench", "--ranks", "2", "--ranks", "3"}, "--ranks is given twice\n"},
+      {{"bench", "--ranks"}, "--ranks needs a whole number from 1 to 128\n"},
+      {{"bench", "--ranks", "x"}, "--ranks x is not a whole number from 1 to 128\n"},
+      {{"bench", "--tokens", "1e3"}, "--tokens 1e3 is not a whole number from 0 to"},
+      {{"bench", "--layout"}, "--layout needs one of packed, grouped, padded\n"},
+      {{"bench", "--seed", "x"}, "--seed x is not a whole number from 0 to 2^64 - 1\n"},
+      {{"run", "--bogus", "true"}, "unknown flag --bogus; the flags are -n, --ranks, --no-prefix, --help\n"},
+      {{"run", "-n", "2", "--ranks=3", "true"}, "the number of processes is given twice\n"},
+      {{"bench", "--routing", "zipf:101"}, "--routing zipf:101: the S of zipf:S is a number from 0 to 100\n"},
+      {{"bench", "--routing", "lognormal:100.5"}, "the S of lognormal:S is a number from 0 to 100\n"},
+      {{"routing", "--like", "zipf:101", "-o", "/tmp/never"}, "the S of zipf:S is a number from 0 to 100\n"},
+  });
+}
+
+TEST(usage, help_lists_every_model_of_routing) {
+  for (const char* command : {"bench", "routing"})
+    EXPECT_THAT(run_program({command, "--help"}).out,
+                HasSubstr("uniform|zipf:S|lognormal:S|deepseek|olmoe|qwen|mixtral")) << command;
 }
 
 TEST(usage, bad_usage_in_json_is_an_error_record_too) {
