@@ -17,11 +17,12 @@ namespace sluice {
 struct CombineArgs {
   // bf16, fp16 or fp32, in the order of the dispatch result: packed [N, H], grouped [M, H], padded [local experts,
   // capacity, H]. H and the element type may differ from the dispatch's. Every row, of output and bias too, begins at a
-  // multiple of 16 bytes.
+  // multiple of 16 bytes. Rows that are padding (grouped up to the alignment, padded beyond an expert's count, bounded
+  // beyond num_rows) may hold anything, as may their weights and values: they are not added.
   ConstTensorView rows{};
   Route route{};
   // Optional fp32, one per row: packed [N], grouped [M], padded [local experts, capacity]. None: rows are added as they
-  // are. A packed row stands for all experts of its token on this rank: the [N, K] that dispatch delivers is not
+  // are, also when the dispatch had weights, which are not applied unless they are given here. A packed row stands for all experts of its token on this rank: the [N, K] that dispatch delivers is not
   // for here, but for the weighted sum over those experts that the caller writes into the row.
   ConstTensorView weights{};
   // Optional fp32 side values that travel home unsummed: packed [N, K], grouped [M], padded [local experts, capacity].

@@ -81,7 +81,7 @@ struct CommunicatorOptions {
   std::int64_t max_tokens = 4096;      // of one rank in one call
   int experts = 256;                   // in all
   std::int64_t hidden = 7168;          // elements per row
-  int topk = 8;
+  int topk = 8;                        // 0: sized for dispatches by rank_mask, which bring no ids and weights
   DataType dtype = DataType::bf16;
   Layout layout = Layout::packed;
   std::int64_t alignment = 1;          // grouped: rows to which each expert's start is aligned
