@@ -1,4 +1,4 @@
-# Everything a person types. The release tree is build/, others are build/NAME.
+# Everything a person types (make help). The release tree is build/, others are build/NAME.
 #   make            builds build/bin/sluice
 #   make demo       builds and runs the main job (ARGS="--ranks 8")
 #   make test       every test that can run here; make test-long: the same, longer
@@ -9,8 +9,9 @@
 #   make gpu-kit    what a machine with a GPU needs to test Sluice, in build/gpu
 #   make gpu-test   the tests and measurements of the CUDA engine, on a machine with a GPU (SANITIZE=1)
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-long asan tsan bench gpu-kit gpu-test install format clean
+.PHONY: all help demo test test-long asan tsan bench gpu-kit gpu-test install format clean
 .DELETE_ON_ERROR:
+SHELL := /bin/bash
 
 QUIET := $(shell [ -t 2 ] || echo --quiet)
 SAY := >&2 echo sluice:
@@ -19,6 +20,8 @@ ARGS ?=
 JOBS ?=
 export JOBS
 NINJA := ninja $(QUIET) $(if $(JOBS),-j $(JOBS))
+# Ninja says that there was nothing to do even when it is to be quiet. A terminal gets its output as it is.
+UNLESS_NOTHING := $(if $(QUIET),| { grep -v '^ninja: no work to do' || true; })
 
 # A stamp says that the packages are there, so that a second call asks no package manager.
 build/.packages-%: scripts/setup.sh
@@ -33,7 +36,10 @@ build/build.ninja: CMakePresets.json | build/.packages-build
 
 all: build/.packages-build build/build.ninja
 	@[ -x build/bin/sluice ] || $(SAY) building, which takes minutes the first time
-	@$(NINJA) -C build >&2
+	@set -o pipefail; $(NINJA) -C build $(UNLESS_NOTHING) >&2
+
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
 
 demo: all
 	@build/bin/sluice demo $(ARGS)
@@ -49,7 +55,7 @@ asan tsan: build/.packages-test
 
 bench: build/.packages-test
 	@cmake --preset release -DSLUICE_BENCH=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-	@$(NINJA) -C build sluice_benchmarks
+	@set -o pipefail; $(NINJA) -C build sluice_benchmarks $(UNLESS_NOTHING)
 
 gpu-kit: build/.packages-gpu
 	@scripts/gpu_kit.sh
