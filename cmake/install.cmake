@@ -1,5 +1,5 @@
-# make install: the library, its headers, the program, and what find_package and pkg-config read. Users
-# need nothing but the headers and the library.
+# make install: the library, its headers, the program, what find_package and pkg-config read, the licence and the
+# documents. Users need nothing but the headers and the library.
 include(CMakePackageConfigHelpers)
 
 set_target_properties(sluice PROPERTIES INSTALL_RPATH "")
@@ -9,6 +9,10 @@ if(TARGET sluice_program)
   set_target_properties(sluice_program PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
   install(TARGETS sluice_program RUNTIME DESTINATION bin)
 endif()
+
+install(FILES LICENSE README.md DESTINATION share/doc/sluice)
+install(DIRECTORY docs DESTINATION share/doc/sluice FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY examples DESTINATION share/doc/sluice)
 
 set(package_dir lib/cmake/sluice)
 install(EXPORT sluiceTargets NAMESPACE sluice:: DESTINATION ${package_dir})

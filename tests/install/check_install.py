@@ -65,6 +65,14 @@ def check_program(prefix):
     prefix.step("program_runs_where_it_was_moved_to", [program, "info", "--json"], LD_LIBRARY_PATH="")
 
 
+def check_documents(prefix):
+    folder = prefix.folder / "share" / "doc" / "sluice"
+    wanted = ["LICENSE", "README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+              *(f"examples/{example.name}" for example in (ROOT / "examples").iterdir())]
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    prefix.tap.result("licence_documents_and_examples_are_installed", not missing, f"{folder} has not: {missing}")
+
+
 def check_stranger(prefix, work):
     build = work / "stranger"
     prefix.step("find_package", ["cmake", "-S", HERE / "stranger", "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix.folder}"],
@@ -91,6 +99,7 @@ def main():
         prefix = Prefix(tap, moved)
         check_library(prefix)
         check_program(prefix)
+        check_documents(prefix)
         check_stranger(prefix, work)
     return tap.end()
 
