@@ -9,7 +9,7 @@
 #   make gpu-kit    what a machine with a GPU needs to test Sluice, in build/gpu
 #   make gpu-test   the tests and measurements of the CUDA engine, on a machine with a GPU (SANITIZE=1)
 .DEFAULT_GOAL := all
-.PHONY: all help demo test test-long asan tsan bench gpu-kit gpu-test install format clean
+.PHONY: all help demo test test-long asan tsan bench gpu-kit gpu-test install clean
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
@@ -65,9 +65,6 @@ gpu-test: gpu-kit
 
 install: all
 	@cmake --install build --prefix "$(PREFIX)"
-
-format:
-	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
 
 clean:
 	@rm -rf build
