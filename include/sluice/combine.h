@@ -22,7 +22,8 @@ struct CombineArgs {
   ConstTensorView rows{};
   Route route{};
   // Optional fp32, one per row: packed [N], grouped [M], padded [local experts, capacity]. None: rows are added as they
-  // are, also when the dispatch had weights, which are not applied unless they are given here. A packed row stands for all experts of its token on this rank: the [N, K] that dispatch delivers is not
+  // are, also when the dispatch had weights, which are not applied unless they are given here.
+  // A packed row stands for all experts of its token on this rank: the [N, K] that dispatch delivers is not
   // for here, but for the weighted sum over those experts that the caller writes into the row.
   ConstTensorView weights{};
   // Optional fp32 side values that travel home unsummed: packed [N, K], grouped [M], padded [local experts, capacity].

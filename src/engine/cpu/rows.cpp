@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/rows.cpp"
 #include <hwy/foreach_target.h>
-// clang-format: the order matters
+// The order matters.
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 

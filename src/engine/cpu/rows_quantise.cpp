@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/rows_quantise.cpp"
 #include <hwy/foreach_target.h>
-// clang-format: the order matters
+// The order matters.
 #include <hwy/highway.h>
 
 #include <cstring>

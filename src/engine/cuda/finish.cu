@@ -137,7 +137,7 @@ struct LandedWork {
     const std::int32_t* const ids = args.route.local_ids + n * args.route.topk;
     float sum = args.arrived_weights[n * args.route.topk + k];  // one alone keeps its bits
     for (std::int32_t other = k + 1; other < args.route.topk; ++other) {
-      if (ids[other] == ids[k]) sum = numbers::canonical(__fadd_rn(sum, args.arrived_weights[n * args.route.topk + other]));
+      if (ids[other] == ids[k]) sum = numbers::canonical(numbers::sum(sum, args.arrived_weights[n * args.route.topk + other]));
     }
     return sum;
   }
@@ -368,8 +368,7 @@ cudaError_t launch(const FinishArgs& args, const StepContext& step, const Launch
     last_how = how.next();
   }
   const CopyShape shape = copy_shape(args.row_bytes, args.route.layout == Layout::packed ? 1 : args.route.topk, fan_out_warps);
-  const unsigned blocks = at_most((rows + shape.warps - 1) / shape.warps);
-  return start(fan_out_kernel, {blocks, shape.threads(), ring_shared_bytes}, last_how, args, last, shape.ring);
+  return start(fan_out_kernel, {blocks_for(how, rows, shape.warps), shape.threads(), ring_shared_bytes}, last_how, args, last, shape.ring);
 }
 
 cudaError_t prepare_finish() {
