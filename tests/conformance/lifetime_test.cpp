@@ -74,8 +74,7 @@ PROMISE(C7, an_owner_that_stores_a_null_pointer_is_held_too, {{2}}) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     std::shared_ptr<Brought> brought = bring(job.problem, self.rank);
     const std::weak_ptr<Brought> alive = brought;
-    self.group.barrier();
-    if (self.rank == 0) sleep_ms(100);
+    if (self.rank == 0) self.group.barrier();
     sluice::DispatchArgs args = brought->args;
     brought->args = {};
     args.rows.owner = std::shared_ptr<const void>(nullptr, [brought](const void*) {});
@@ -84,6 +83,7 @@ PROMISE(C7, an_owner_that_stores_a_null_pointer_is_held_too, {{2}}) {
     args = {};
     if (self.rank != 0) {
       EXPECT_FALSE(alive.expired()) << "let go while the operation is queued";
+      self.group.barrier();
     }
     check_dispatch(job, self.rank, sent, Brought());
   });
