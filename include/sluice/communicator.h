@@ -11,6 +11,7 @@
 #include <sluice/export.h>
 #include <sluice/group.h>
 #include <sluice/options.h>
+#include <sluice/trace.h>
 
 namespace sluice {
 
@@ -98,6 +99,11 @@ class SLUICE_API Communicator {
   const std::string& engine() const;
   int num_sms() const;              // CPU engine: workers
   WindowSize window_size() const;
+
+  // The operations that are kept, by time of call: those that have ended, and for each channel the one that runs. An
+  // operation has ended with its `ready` event (a combine: with `inputs_free`). Not collective. Throws ArgumentError when
+  // nothing is traced.
+  std::vector<OperationTrace> trace() const;
 
   // From now on, for waits that have begun too. 0 = without end. Not collective. Throws ArgumentError when negative.
   void set_deadline_ms(int deadline_ms);

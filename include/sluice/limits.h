@@ -19,6 +19,7 @@ inline constexpr std::int64_t alignment = 1 << 20;     // rows
 inline constexpr int num_sms = 1024;
 inline constexpr int workers = 1024;
 inline constexpr int deadline_ms = 1 << 30;
+inline constexpr int trace_operations = 1 << 20;       // kept per channel
 // Far more than memory holds, and products of a shape, a stride and a size stay far from 2^63.
 inline constexpr std::int64_t elements = std::int64_t{1} << 40;  // in a dimension or stride of a tensor
 inline constexpr std::int64_t arena_bytes = std::int64_t{1} << 46;

@@ -71,7 +71,7 @@ enum class Checks : std::uint8_t {
 enum class LogLevel : std::uint8_t { info, warning };
 
 // What a communicator is made for. All ranks give the same values, or creation fails with both values
-// named (`workers` and `log` may differ).
+// named (`workers`, `log` and what is traced may differ).
 struct CommunicatorOptions {
   // "cpu", "cuda", or "" for "cpu", whose calls take any memory.
   std::string engine{};
@@ -107,6 +107,14 @@ struct CommunicatorOptions {
   // CPU engine: threads that serve a lane, the lane's own included; 0 = cores of this process divided
   // by the ranks of the node, at least 1.
   int workers = 0;
+
+  // Tracing (docs/waiting.md): of how many operations per channel, the last ones, time stamps are kept, for
+  // Communicator::trace(). 0: none, or 4096 where a folder is named. CPU engine alone in this version.
+  int trace_operations = 0;
+  // A folder, made if it is not there, in which this rank writes them to a file, to be read by read_trace(), `sluice trace`
+  // and `sluice doctor`, also after a crash. Its size does not change: channels * trace_operations * (128 + 24 * ranks)
+  // bytes and 132 KiB. "": the folder of SLUICE_TRACE, if that is set when the communicator is made, else no file.
+  std::string trace_dir{};
 
   // Called in the thread that calls the library: info when the communicator is made and when a call of this rank is
   // refused for its own fault (bad ids of a bounded call: by the next call, if nobody waited for their event), warning

@@ -12,4 +12,5 @@
 #include <sluice/options.h>
 #include <sluice/route.h>
 #include <sluice/tensor.h>
+#include <sluice/trace.h>
 #include <sluice/version.h>

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
 #include <string_view>
 #include <thread>
 
@@ -16,6 +17,8 @@
 #include "boot/signals_blocked.h"
 #include "core/communicator_state.h"
 #include "engine/leaving.h"
+#include "trace/entries.h"
+#include "trace/recorder.h"
 
 namespace sluice {
 
@@ -24,6 +27,7 @@ namespace {
 struct Prepared {
   core::Config config;
   const api::EngineEntry* engine = nullptr;
+  std::shared_ptr<trace::Recorder> recorder{};  // null: nothing is traced
 };
 
 Prepared prepare(CommunicatorOptions options, int rank, int ranks) {
@@ -35,6 +39,31 @@ Prepared prepare(CommunicatorOptions options, int rank, int ranks) {
   return {core::resolve(options, rank, ranks, engine.engine_bytes(options.channels, ranks, options.experts)), &engine};
 }
 
+constexpr int operations_in_a_file = 4096;  // of a channel, where nobody says
+
+std::shared_ptr<trace::Recorder> make_recorder(const Prepared& prepared) {
+  const CommunicatorOptions& options = prepared.config.options;
+  const core::Topology& topology = prepared.config.topology;
+  const std::string dir = options.trace_dir.empty() ? api::trace_dir_from_environment() : options.trace_dir;
+  if (dir.empty() && options.trace_operations == 0) return nullptr;
+  if (!prepared.engine->traces) {
+    throw ArgumentError(fmt::format("communicator on rank {}: engine \"{}\" is not traced in this version; unset SLUICE_TRACE, and "
+                                    "leave trace_dir and trace_operations", topology.rank, options.engine), topology.rank);
+  }
+  const int operations = options.trace_operations > 0 ? options.trace_operations : operations_in_a_file;
+  return std::make_shared<trace::Recorder>(
+      trace::Identity{options.engine, topology.rank, topology.ranks, options.channels}, operations, dir);
+}
+
+// The line in which every rank proposes a name for the communicator, off the text. Rank 0's is taken.
+std::string take_name(std::vector<std::byte>& text) {
+  const auto end = std::find(text.begin(), text.end(), std::byte{'\n'});
+  std::string name(reinterpret_cast<const char*>(text.data()), static_cast<std::size_t>(end - text.begin()));
+  if (!name.starts_with("name=")) return {};
+  text.erase(text.begin(), end + (end != text.end()));
+  return name.substr(5);
+}
+
 // A rank that cannot go on says so where the others would wait for it.
 Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& options) {
   Prepared prepared;
@@ -42,12 +71,14 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
   std::exception_ptr error;
   try {
     prepared = prepare(options, group.rank(), group.size());
-    text = "options=good\n" + core::agreement_of(prepared.config.options);
+    prepared.recorder = make_recorder(prepared);
+    text = fmt::format("name={:08x}{:08x}\noptions=good\n{}", std::random_device()(), std::random_device()(),
+                       core::agreement_of(prepared.config.options));
   } catch (const Error& e) {
     error = std::current_exception();
     text = std::string("refused: ") + e.what();
   }
-  const auto texts = group.all_gather(std::as_bytes(std::span(text)));
+  auto texts = group.all_gather(std::as_bytes(std::span(text)));
   if (error) std::rethrow_exception(error);
   for (std::size_t r = 0; r < texts.size(); ++r) {
     const std::string other(reinterpret_cast<const char*>(texts[r].data()), texts[r].size());
@@ -55,7 +86,10 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
       throw PeerError(fmt::format("communicator on rank {}: rank {} {}", group.rank(), r, other), group.rank());
     }
   }
+  std::vector<std::string> names;
+  for (auto& each : texts) names.push_back(take_name(each));
   core::check_agreement(texts, group.rank());
+  if (prepared.recorder) prepared.recorder->name(names.front());
   return prepared;
 }
 
@@ -100,16 +134,18 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
   spec.deadline_ms = prepared.config.options.deadline_ms;
   spec.workers = prepared.config.options.workers;
   auto engine = named(rank, [&] { return prepared.engine->make(spec, state); });
-  auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), std::move(engine));
+  const auto& recorder = prepared.recorder;
+  auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), std::move(engine),
+                                                        recorder ? recorder->ring() : core::TraceRing{});
   // A forked child has neither the threads nor the windows of its copy: it lets the copy be.
-  state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid()](core::CommunicatorState* mine) {
+  state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid(), recorder](core::CommunicatorState* mine) {
     if (getpid() != process) return;
     if (!engine::LettingGo::here()) {
       delete mine;
       return;
     }
     const boot::SignalsBlocked blocked;
-    std::thread([mine] { delete mine; }).detach();
+    std::thread([mine, recorder] { delete mine; }).detach();
   });
 }
 
@@ -163,6 +199,14 @@ int Communicator::local_experts() const { return first_expert(rank() + 1) - firs
 const std::string& Communicator::engine() const { return checked(state_).config().options.engine; }
 int Communicator::num_sms() const { return checked(state_).engine().default_num_sms(); }
 WindowSize Communicator::window_size() const { return checked(state_).config().size; }
+
+std::vector<OperationTrace> Communicator::trace() const {
+  const core::TraceRing& ring = checked(state_).traced();
+  if (!ring.words) {
+    throw ArgumentError("trace: nothing is traced; set trace_operations or trace_dir in the options, or SLUICE_TRACE", rank());
+  }
+  return trace::read_ring(ring);
+}
 
 void Communicator::set_deadline_ms(int deadline_ms) {
   if (deadline_ms < 0) throw ArgumentError(fmt::format("set_deadline_ms: {} is negative", deadline_ms), rank());

@@ -36,7 +36,7 @@ std::vector<EngineInfo> engines() {
 namespace api {
 
 const EngineEntry& find_engine(const std::string& name) {
-  static constexpr EngineEntry cpu{"cpu", true, cpu::engine_bytes, cpu::make_engine};
+  static constexpr EngineEntry cpu{"cpu", true, true, cpu::engine_bytes, cpu::make_engine};
   if (name.empty() || name == "cpu") {
     // Once: the target is the process's, and must not change while operations run.
     static const bool chosen = [] {
@@ -51,7 +51,7 @@ const EngineEntry& find_engine(const std::string& name) {
     const std::string reason = no_cuda();
     if (!reason.empty()) throw SystemError(fmt::format("engine \"cuda\" is not usable here: {}", reason));
 #if defined(SLUICE_CUDA)
-    static constexpr EngineEntry entry{"cuda", false, cuda::engine_bytes, cuda::make_engine};
+    static constexpr EngineEntry entry{"cuda", false, false, cuda::engine_bytes, cuda::make_engine};
     return entry;
 #endif
   }

@@ -12,6 +12,7 @@ namespace sluice::api {
 struct EngineEntry {
   const char* name;
   bool checks;  // of expert ids, where neither the options nor SLUICE_CHECK say
+  bool traces;  // what its lanes do
   std::int64_t (*engine_bytes)(int channels, int ranks, int experts);  // of its own in each control page
   std::unique_ptr<engine::Engine> (*make)(const engine::EngineSpec&, std::shared_ptr<boot::GroupState>);
 };

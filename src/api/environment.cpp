@@ -17,6 +17,7 @@ std::vector<EnvironmentVariable> environment() {
       {"SLUICE_CPU_TARGET", {}, "the best of this machine", "SIMD target of the CPU engine, for example AVX2 or scalar"},
       {"SLUICE_CUDA_AWAIT", {}, "by the number of hardware queues", "how lanes of the CUDA engine wait for peers: stream or host"},
       {"SLUICE_CUDA_WINDOW", {}, "virtual where the GPUs can", "memory of windows of the CUDA engine: virtual, or plain (CUDA IPC)"},
+      {"SLUICE_TRACE", {}, "", "folder in which every communicator writes what it waited for (sluice doctor reads it); CPU engine alone"},
       {"CUDA_DEVICE_MAX_CONNECTIONS", {}, "8", "hardware queues of this process (CUDA); 32 lets more streams wait"},
   };
   for (const boot::Variable& variable : boot::launcher_variables()) all.push_back({variable.name, {}, "", variable.meaning});
@@ -35,6 +36,11 @@ std::optional<bool> check_from_environment() {
   if (text == "0") return false;
   if (text == "1") return true;
   throw ArgumentError(fmt::format("SLUICE_CHECK = \"{}\" is neither 0 nor 1", text));
+}
+
+std::string trace_dir_from_environment() {
+  const char* const value = std::getenv("SLUICE_TRACE");
+  return value ? value : "";
 }
 
 std::string cpu_target_from_environment() {

@@ -149,6 +149,7 @@ CombineResult CommunicatorState::combine(const CombineArgs& args, void* stream) 
   Admission admission(*this, args.channel, call_name);
   throw_if_failed(OperationKind::combine, args.channel);
   admission.next_call();  // routes are numbered alike on all ranks
+  TraceCall trace = trace_call(traced_, args.channel);
   CombineResult result;
   std::shared_ptr<engine::LaneEvent> ready, inputs_free;
   std::unique_ptr<Script> script;
@@ -160,6 +161,9 @@ CombineResult CommunicatorState::combine(const CombineArgs& args, void* stream) 
     const CombineBlocks b = take_combine_blocks(args, call, config_.topology, *memory_);
     const RouteState& route = *args.route.state();
     const std::shared_ptr<Report> report = engine_->make_report();
+    trace.tokens = route.tables.tokens;
+    trace.row_bytes = call.hidden * size_of(b.sum_type);
+    report->trace = trace;
     CombineParts parts = combine_parts(args, call, b, engine_->window(), *memory_, report.get());
     Common& common = parts.common;
     common.caller = caller;

@@ -83,8 +83,8 @@ CommunicatorState::Admission::Admission(CommunicatorState& state, int channel, c
   channel_ = asked;
 }
 
-CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine)
-    : config_(std::move(config)), nodes_(std::move(nodes)), engine_(std::move(engine)),
+CommunicatorState::CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine, TraceRing traced)
+    : config_(std::move(config)), nodes_(std::move(nodes)), traced_(traced), engine_(std::move(engine)),
       memory_(std::make_shared<Memory>(engine_->window())) {
   for (const char* const call : {"count", name_of(OperationKind::dispatch), name_of(OperationKind::combine)}) {
     where_.push_back(fmt::format("{} on rank {} of {}", call, config_.topology.rank, config_.topology.ranks));
@@ -156,6 +156,7 @@ Caller CommunicatorState::caller_of(void* stream, RunOn run_on, const std::strin
 
 void CommunicatorState::tell_refusal(OperationKind kind, int channel, const std::string& reason, Events events) {
   const std::shared_ptr<Report> report = engine_->make_report();
+  report->trace = trace_call(traced_, channel);
   RefusalParts parts;
   parts.kind = kind;
   parts.common.report = report;

@@ -48,7 +48,8 @@ class EventState {
 
 class CommunicatorState {
  public:
-  CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine);
+  // `traced`: where operations are recorded, and what keeps that memory; null words: nowhere.
+  CommunicatorState(Config config, std::vector<int> nodes, std::unique_ptr<engine::Engine> engine, TraceRing traced = {});
 
   // `stream`: the caller's, a native queue of the device.
   DispatchResult dispatch(const DispatchArgs& args, void* stream = nullptr);
@@ -61,6 +62,7 @@ class CommunicatorState {
   const Config& config() const { return config_; }
   const std::vector<int>& nodes() const { return nodes_; }
   engine::Engine& engine() { return *engine_; }
+  const TraceRing& traced() const { return traced_; }
 
  private:
   struct Channel {
@@ -112,6 +114,7 @@ class CommunicatorState {
   const pid_t process_ = getpid();
   Config config_;
   std::vector<int> nodes_;
+  const TraceRing traced_;
   std::unique_ptr<engine::Engine> engine_;
   std::shared_ptr<Memory> memory_;
   std::vector<std::unique_ptr<Channel>> channels_;

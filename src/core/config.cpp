@@ -31,6 +31,7 @@ void check_limits(const CommunicatorOptions& o, int ranks, const ArgumentCheck& 
   check.between("capacity", o.capacity, 0, limits::elements / (o.layout == Layout::padded ? o.experts : 1));
   check.between("arena_bytes", o.arena_bytes, 0, limits::arena_bytes);
   check.between("workers", o.workers, 0, limits::workers);
+  check.between("trace_operations", o.trace_operations, 0, limits::trace_operations);
   const std::int64_t row_bytes = o.hidden * size_of(o.dtype);
   if (row_bytes % limits::row_bytes_multiple != 0 || row_bytes > limits::row_bytes) {
     check.refuse(fmt::format("rows of hidden = {} elements of {} have {} bytes, which is not a multiple of {} up to {}",

@@ -243,6 +243,7 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
   const std::string& call_name = where(OperationKind::dispatch);
   Admission admission(*this, args.channel, call_name);
   throw_if_failed(OperationKind::dispatch, args.channel);
+  TraceCall trace = trace_call(traced_, args.channel);
   const std::int64_t number = (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call();
   DispatchCall call;
   DispatchBlocks blocks;
@@ -257,6 +258,9 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
     call = check_call(args, config_, call_name);
     blocks = take_dispatch_blocks(args, call, number, config_, *memory_);
     blocks.report = engine_->make_report();
+    trace.tokens = call.tokens;
+    trace.row_bytes = call.row_bytes;
+    blocks.report->trace = trace;
     blocks.ready = next_event(args.channel);
     if (call.makes_route()) {
       blocks.route->made = blocks.ready;

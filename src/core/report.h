@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/record.h"
+#include "core/trace.h"
 
 namespace sluice::core {
 
@@ -23,6 +24,7 @@ struct Report {
   std::int64_t stamps[static_cast<int>(Stamp::count)] = {};
   std::int64_t* per_source = nullptr;  // [R]
   std::int64_t* per_expert = nullptr;  // [L]
+  TraceCall trace;
 };
 
 }  // namespace sluice::core

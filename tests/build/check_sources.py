@@ -19,6 +19,7 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt"}
 # A public header may include public ones and the standard library.
 FORBIDDEN = {
     "src/core": r'"engine/(?!engine\.h")|"(boot|api|cli|net|trace|tune)/|<(thread|future|condition_variable|pthread\.h|sys/socket\.h|sys/un\.h|netinet/.*)>|cuda',
+    "src/trace": r'"(boot|engine|api|cli|net|tune)/|cuda|<thread>',
     "src/boot": r'"(core|engine|api|cli|net|trace|tune)/|cuda|<hwy/',
     "src/engine": r'"(api|cli)/',
     "src/engine/cpu": r'"engine/cuda/',

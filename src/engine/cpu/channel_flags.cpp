@@ -18,6 +18,7 @@ void SharedFlags::initialise(int rank, int ranks) {
     flag[static_cast<int>(Stage::open)][peer].store(is_peer ? 0 : 1, std::memory_order_relaxed);
     flag[static_cast<int>(Stage::close)][peer].store(1, std::memory_order_relaxed);
     told[peer].failed.store(0, std::memory_order_relaxed);
+    closed_ns[peer].store(0, std::memory_order_relaxed);
   }
   doorbell.store(0, std::memory_order_relaxed);
   sleepers.store(0, std::memory_order_relaxed);
@@ -61,6 +62,7 @@ void ChannelFlags::tell(int peer, const Status& status) {
 
 void ChannelFlags::raise(int peer, Stage stage) {
   SharedFlags& theirs = *windows_[static_cast<std::size_t>(peer)];
+  if (stage == Stage::close) theirs.closed_ns[rank_].store(closing_at_ns_, std::memory_order_relaxed);
   theirs.flag[static_cast<int>(stage)][rank_].store(1, std::memory_order_release);
   theirs.ring();
 }

@@ -22,6 +22,8 @@ struct SharedFlags {
     core::Status status;
   };
   alignas(64) Told told[limits::ranks_per_node];
+  // When each peer sent its CLOSE: written before the flag, read after it by a tracer.
+  std::atomic<std::int64_t> closed_ns[limits::ranks_per_node];
 
   // Flags of peers: OPEN 0, CLOSE 1. Bytes without a peer, and the own one, are 1 for ever.
   void initialise(int rank, int ranks);
@@ -42,6 +44,10 @@ class ChannelFlags {
   void release() { std::atomic_thread_fence(std::memory_order_seq_cst); }
   void tell(int peer, const core::Status& status);
   void raise(int peer, core::Stage stage);
+  // What the next CLOSE tells the peers of its time.
+  void closing_at(std::int64_t ns) { closing_at_ns_ = ns; }
+  std::int64_t closing_at() const { return closing_at_ns_; }
+  std::int64_t closed_ns(int peer) const { return mine().closed_ns[peer].load(std::memory_order_relaxed); }
   std::int64_t operation() const { return operation_; }
   core::OperationKind kind() const { return kind_; }
   int rank() const { return rank_; }
@@ -91,6 +97,7 @@ class ChannelFlags {
   std::vector<std::uint8_t> told_;     // peers that know of our failure
   core::OperationKind kind_ = core::OperationKind::none;
   std::int64_t operation_ = 0;
+  std::int64_t closing_at_ns_ = 0;
   core::Status own_;                   // written once, before own_failed_
   std::atomic<bool> own_failed_{false};
   std::atomic<std::int64_t> deadline_ns_{0};

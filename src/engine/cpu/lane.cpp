@@ -56,7 +56,7 @@ void CpuEvent::happen(State state) {
 
 // The scratch is not written here: pages that no operation needs are never taken.
 CpuLane::CpuLane(Parts parts)
-    : parts_(std::move(parts)),
+    : parts_(std::move(parts)), tracer_(*parts_.flags),
       scratch_(new ScratchUnit[static_cast<std::size_t>(parts_.scratch_bytes) / sizeof(ScratchUnit) + 1]) {
   const boot::SignalsBlocked blocked;
   thread_ = std::thread([this] { serve(); });
@@ -160,7 +160,10 @@ bool CpuLane::next_step(Patience patience, std::unique_ptr<core::Script>& ended)
   }
   // Not what its caller has queued, if a longer operation is before it.
   if (patience == Patience::none && script->bytes > brief_bytes) return false;
-  if (!begun_) parts_.flags->begin(script->kind);
+  if (!begun_) {
+    parts_.flags->begin(script->kind);
+    tracer_.begin(script->report->trace);
+  }
   begun_ = true;
   if (at_ < script->steps.size()) {
     const core::Step& step = script->steps[at_];
@@ -188,7 +191,7 @@ void CpuLane::take_step(const core::Step& step, Report& report) {
   if (const auto* const kernel = std::get_if<core::Run>(&step)) run(*kernel, report);
   if (const auto* const wait = std::get_if<core::Await>(&step)) {
     parts_.flags->await(wait->stage, {report.operation == 0, parts_.spin_ns});
-    if (wait->stamp != core::Stamp::none) report.stamps[static_cast<int>(wait->stamp)] = now_ns();
+    if (wait->stamp == core::Stamp::close_seen) tracer_.closed();
   }
   if (const auto* const dependency = std::get_if<core::Depend>(&step)) depend(*dependency);
   if (const auto* const record = std::get_if<core::Record>(&step)) {
@@ -216,15 +219,22 @@ void CpuLane::run(const core::Run& step, Report& report) {
   const bool well = context.well;
   // Once: a host that saw an earlier event of this operation may be reading it.
   if (!well && !report.failure.failed) report.failure = flags.own();
-  if (step.stamp != core::Stamp::none) report.stamps[static_cast<int>(step.stamp)] = now_ns();
+  if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel); agree && well) tracer_.agreed(*agree);
+  if (step.stamp == core::Stamp::close_sent) {
+    flags.closing_at(now_ns());
+    tracer_.moved(context.now_ns, flags.closing_at(), workers);
+  }
+  if (step.stamp == core::Stamp::end) tracer_.end(report);
   core::finish_step(flags, step.tail);
 }
 
 void CpuLane::depend(const core::Depend& step) {
+  const bool waits = step.event->state() == engine::LaneEvent::State::pending;
   while (!step.event->wait(look_again)) {
     // The peers may have given up meanwhile.
     if (parts_.flags->leave_now() || !core::may_proceed(*parts_.flags)) return;
   }
+  if (waits) tracer_.data_there();
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;
   give_up(core::Cause::block_lost);
 }

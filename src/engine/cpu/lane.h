@@ -10,6 +10,7 @@
 #include "core/script.h"
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/tracer.h"
 #include "engine/engine.h"
 
 namespace sluice::cpu {
@@ -79,6 +80,7 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   void give_up(core::Cause cause);
 
   Parts parts_;
+  Tracer tracer_;
   std::unique_ptr<ScratchUnit[]> scratch_;
   std::mutex queue_mutex_;
   std::condition_variable grown_;    // for the lane's thread: the queue grew, or stop
