@@ -28,7 +28,7 @@ TIMEOUT_S = 4 * 3600 if LONG else 400
 TREES = {"release": BUILD, "asan": BUILD / "asan", "tsan": BUILD / "tsan"}
 # Folders that must have tests, and those of them that run under the sanitizers as well.
 REQUIRED = ["core", "boot", "engine", "protocol", "conformance", "faults"]
-SANITIZED = {"asan": ["core", "boot", "engine", "conformance", "faults"], "tsan": ["boot", "conformance", "faults"]}
+SANITIZED = {"asan": ["core", "boot", "engine", "trace", "conformance", "faults"], "tsan": ["boot", "conformance", "faults"]}
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",

@@ -5,6 +5,8 @@
 #include <optional>
 #include <tuple>
 
+#include <sluice/limits.h>
+
 #include "core/status.h"
 
 namespace sluice::trace {
@@ -18,42 +20,52 @@ std::int64_t load(const std::int64_t& word, std::memory_order order = std::memor
   return std::atomic_ref(const_cast<std::int64_t&>(word)).load(order);
 }
 
+// Files may hold anything (promise F6): what no clock and no count can be is 0, so that differences and sums are numbers.
+constexpr std::int64_t most_ns = std::int64_t{1} << 61, most_rows = std::int64_t{1} << 40;
+
+std::int64_t at_most(std::int64_t value, std::int64_t most) { return value >= 0 && value <= most ? value : 0; }
+
 // As its writer does: version before, words, version after.
 std::optional<OperationTrace> read_entry(const core::TraceRing& ring, int channel, std::int64_t slot) {
   const std::int64_t* const words = ring.entry(channel, slot);
   const std::int64_t version = load(words[0], std::memory_order_acquire);
-  if (version <= 0) return {};
-  const auto word = [&](TraceWord at) { return load(words[static_cast<std::size_t>(at)]); };
+  if (version <= 0 || version / 2 > most_rows) return {};
+  const auto word = [&](TraceWord at) { return at_most(load(words[static_cast<std::size_t>(at)]), most_rows); };
+  const auto time = [&](TraceWord at) { return at_most(load(words[static_cast<std::size_t>(at)]), most_ns); };
   OperationTrace op;
   op.combine = word(TraceWord::kind) == static_cast<std::int64_t>(core::OperationKind::combine);
   op.channel = channel;
   op.operation = version / 2;
   const bool ended = version % 2 != 0;
-  op.outcome = ended ? static_cast<OperationTrace::Outcome>(word(TraceWord::outcome)) : OperationTrace::Outcome::running;
+  using Outcome = OperationTrace::Outcome;
+  const auto outcome = word(TraceWord::outcome);
+  if (ended && outcome > static_cast<std::int64_t>(Outcome::failed)) return {};
+  op.outcome = ended ? static_cast<Outcome>(outcome) : Outcome::running;
   op.tokens = word(TraceWord::tokens);
   op.rows = word(TraceWord::rows);
   op.row_bytes = word(TraceWord::row_bytes);
-  op.num_sms = static_cast<int>(word(TraceWord::num_sms));
-  op.called_ns = word(TraceWord::called);
-  op.thread_cpu_ns = word(TraceWord::thread_cpu);
-  op.process_cpu_ns = word(TraceWord::process_cpu);
-  op.begun_ns = word(TraceWord::begun);
-  op.data_ns = word(TraceWord::data_there);
-  op.move_begin_ns = word(TraceWord::move_begin);
-  op.move_end_ns = word(TraceWord::close_sent);
-  op.end_ns = word(TraceWord::end);
+  op.num_sms = static_cast<int>(word(TraceWord::num_sms) % (limits::num_sms + 1));
+  op.called_ns = time(TraceWord::called);
+  op.thread_cpu_ns = time(TraceWord::thread_cpu);
+  op.process_cpu_ns = time(TraceWord::process_cpu);
+  op.begun_ns = time(TraceWord::begun);
+  op.data_ns = time(TraceWord::data_there);
+  op.move_begin_ns = time(TraceWord::move_begin);
+  op.move_end_ns = time(TraceWord::close_sent);
+  op.end_ns = time(TraceWord::end);
   const std::int64_t* const peers = words + static_cast<std::size_t>(TraceWord::count);
-  const auto column = [&](TracePeer which) {
+  const auto column = [&](TracePeer which, std::int64_t most) {
     std::vector<std::int64_t> values;
     for (std::int64_t r = 0; r < ring.ranks; ++r) {
-      values.push_back(load(peers[r * static_cast<std::int64_t>(TracePeer::count) + static_cast<std::int64_t>(which)]));
+      const std::int64_t at = r * static_cast<std::int64_t>(TracePeer::count) + static_cast<std::int64_t>(which);
+      values.push_back(at_most(load(peers[at]), most));
     }
     return values;
   };
-  op.arrived_ns = column(TracePeer::arrived);
-  op.closed_ns = column(TracePeer::closed);
-  op.rows_with = column(TracePeer::rows);
-  op.ready_ns = word(TraceWord::ready);
+  op.arrived_ns = column(TracePeer::arrived, most_ns);
+  op.closed_ns = column(TracePeer::closed, most_ns);
+  op.rows_with = column(TracePeer::rows, most_rows);
+  op.ready_ns = time(TraceWord::ready);
   std::atomic_thread_fence(std::memory_order_acquire);
   if (load(words[0]) != version) return {};
   return op;
