@@ -96,8 +96,9 @@ class Pool {
 
   void* cut(std::size_t bytes) {
     if (left_ < bytes) {
-      left_ = std::max(bytes, slab_bytes);
-      next_ = static_cast<std::byte*>(new_slab(kind_, left_));
+      const std::size_t slab = std::max(bytes, slab_bytes);
+      next_ = static_cast<std::byte*>(new_slab(kind_, slab));  // may throw: then nothing is left
+      left_ = slab;
     }
     void* data = next_;
     next_ += bytes;

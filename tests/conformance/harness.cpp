@@ -342,6 +342,14 @@ void run_ranks(const Place& place, int ranks, const RankBody& body, const RunOpt
   if (place.engine == "cuda") options.timeout_s += 2 * ranks;  // half a second for each context, and shared
   if (place.launch == Launch::threads && !forks()) {
     prepare_process(place);
+    if (place.engine == "cuda") {
+      // The stream of the tests' copies has its first work while no rank launches: else it may be dealt the queue in
+      // which one waits.
+      prepare_thread(place, 0);
+      char byte = 0;
+      CallBytes there(1);
+      fetch(&byte, there.data(), 1);
+    }
     std::vector<sluice::Group> groups = sluice::Group::threads(ranks);
     return run_here(ranks, [&](int r) {
       prepare_thread(place, r);

@@ -103,10 +103,9 @@ class CudaEngine final : public engine::Engine {
     flags_->connect(*group_);
     engine::together(*group_, [this] { clear_page(); });
     windows_->connect(*group_);
-    engine::together(*group_, [this] {
-      fill_page();
-      start_lanes();
-    });
+    engine::together(*group_, [this] { fill_page(); });
+    // Apart from it: no other rank of the process launches while streams have their first launch (streams.cpp).
+    engine::together(*group_, [this] { start_lanes(); });
   }
 
   ~CudaEngine() override {
@@ -189,21 +188,26 @@ class CudaEngine final : public engine::Engine {
     return page;
   }
 
-  // Before any peer maps the window.
+  // Before any peer maps the window. Never in the legacy stream: that waits for every blocking stream of the caller,
+  // also for one in which a peer waits for this rank.
   void clear_page() {
     const CurrentDevice current(device_);
+    const UntouchedCaptures beside;
     const int rank = spec_.topology.rank;
     std::byte* const base = windows_->of(rank);
-    check(cudaMemset(base, 0, static_cast<std::size_t>(view_.arena_offset)), "cudaMemset", rank);
+    check(cudaMemsetAsync(base, 0, static_cast<std::size_t>(view_.arena_offset), *copies_), "cudaMemset", rank);
     const EnginePage page = page_at(base);
     for (int c = 0; c < spec_.page.channels; ++c) {
-      check(cudaMemset(&page.channels[c].fault_at, 0xff, sizeof(DeviceChannel::fault_at)), "cudaMemset", rank);
+      check(cudaMemsetAsync(&page.channels[c].fault_at, 0xff, sizeof(DeviceChannel::fault_at), *copies_), "cudaMemset", rank);
     }
-    check(cudaStreamSynchronize(nullptr), "clearing the control page", rank);
+    check(cudaStreamSynchronize(*copies_), "clearing the control page", rank);
   }
 
+  // A copy from pageable memory may return before its bytes are in device memory: lanes must not read them, nor may
+  // the window be unmapped, before.
   void fill_page() {
     const CurrentDevice current(device_);
+    const UntouchedCaptures beside;
     const int rank = spec_.topology.rank, ranks = spec_.topology.ranks, channels = spec_.page.channels;
     const EnginePage page = page_at(windows_->of(rank));
     core::AddressTable addresses;
@@ -213,11 +217,12 @@ class CudaEngine final : public engine::Engine {
       for (int r = 0; r < ranks; ++r) shared.push_back(&flags_->of(r, c));
     }
     const auto upload = [&](void* to, const void* from, std::size_t bytes) {
-      check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "filling the control page", rank);
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, *copies_), "filling the control page", rank);
     };
     upload(page.addresses, &addresses, sizeof(addresses));
     upload(page.topology, &spec_.topology, sizeof(spec_.topology));
     upload(page.shared, shared.data(), shared.size() * sizeof(shared[0]));
+    check(cudaStreamSynchronize(*copies_), "filling the control page", rank);
     view_.keep = windows_->own();
     view_.base = windows_->of(rank);
     view_.addresses = page.addresses;

@@ -88,7 +88,8 @@ void HostChannel::watch(std::int64_t now_ns) {
     return core::PeerSeen{gone_[peer].load(std::memory_order_acquire), read(mine().told[peer]),
                           arrived(wait.stage, peer)};
   });
-  if (status.failed) give_up(status);
+  // What was seen is of that wait only if the lane has not gone on meanwhile: a peer whose flag was consumed may be gone.
+  if (status.failed && progress() == now) give_up(status);
 }
 
 }  // namespace sluice::cuda

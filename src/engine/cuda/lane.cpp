@@ -105,7 +105,9 @@ void CudaLane::run(std::unique_ptr<core::Script> script) {
   forget_finished();
   ++operation_;
   stream_ = script->caller.runs ? static_cast<cudaStream_t>(script->caller.stream) : own_stream_;
-  if (last_ && stream_ != last_stream_) note(last_->wait_in(stream_));
+  // A handle of the caller may name another stream than before: one made since, or the one of another thread
+  // (cudaStreamPerThread).
+  if (last_ && (script->caller.runs || stream_ != last_stream_)) note(last_->wait_in(stream_));
   last_ = run_steps(*script);
   last_stream_ = stream_;
   in_flight_.push_back({std::move(script), last_});
@@ -243,8 +245,19 @@ void CudaLane::await_on_host(Stage stage) {
     if (host.given_up() || host.failure().failed) return true;
     return host.operation() == operation_ && host.phase() == phase_of(stage) && host.arrived(stage);
   };
+  // A kernel that broke announces nothing, and the watchdog gives up only for a lane that has announced its wait: the
+  // driver is asked now and then.
+  constexpr std::chrono::milliseconds now_and_then{10};
   const auto began = std::chrono::steady_clock::now();
-  while (!reached() && error_ == cudaSuccess) pause_since(began);
+  auto asked = began;
+  while (!reached() && error_ == cudaSuccess) {
+    pause_since(began);
+    if (const auto now = std::chrono::steady_clock::now(); now - asked > now_and_then) {
+      asked = now;
+      const UntouchedCaptures beside;
+      if (const cudaError_t error = cudaStreamQuery(stream_); error != cudaErrorNotReady) note(error);
+    }
+  }
 }
 
 void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
@@ -278,7 +291,9 @@ void CudaLane::note(cudaError_t error) {
   status.cause = core::Cause::device;
   status.by = parts_.topology.rank;
   status.kind = kind_;
-  status.operation = operation_;
+  // The one that the device has come to: what is queued before the step that failed does no work any more either, and
+  // the host may be many operations ahead.
+  status.operation = std::clamp<std::int64_t>(parts_.host->operation(), 1, operation_);
   status.code = static_cast<std::int64_t>(error);
   parts_.host->break_off(status);
 }

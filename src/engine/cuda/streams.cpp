@@ -65,12 +65,25 @@ int hardware_queues() {
 
 int most_waiting_lanes() { return (hardware_queues() - 4) / 2; }
 
+namespace {
+// Streams that are kept occupy queues: with those that wait, no more than leave four for others.
+std::size_t most_idle_workers() {
+  return static_cast<std::size_t>(std::max(1, hardware_queues() - std::max(1, most_waiting_lanes()) - 4) / 2);
+}
+}  // namespace
+
 PooledStream::PooledStream(int device, int rank, StreamUse use)
     : device_(device), use_(use), stream_(take_stream(device, rank, use)) {}
 
 PooledStream::~PooledStream() {
   const std::lock_guard lock(pool().mutex);
-  pool().free[{device_, use_}].push_back(stream_);
+  std::vector<cudaStream_t>& free = pool().free[{device_, use_}];
+  if (use_ == StreamUse::works && free.size() >= most_idle_workers()) {
+    const CurrentDevice current(device_);
+    cudaStreamDestroy(stream_);
+    return;
+  }
+  free.push_back(stream_);
 }
 
 }  // namespace sluice::cuda
