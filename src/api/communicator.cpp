@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
@@ -145,7 +146,10 @@ Communicator::Communicator(const Group& group, const CommunicatorOptions& option
       return;
     }
     const boot::SignalsBlocked blocked;
-    std::thread([mine, recorder] { delete mine; }).detach();
+    try {
+      std::thread([mine, recorder] { delete mine; }).detach();
+    } catch (const std::system_error&) {  // it stays: to end the process would be worse
+    }
   });
 }
 

@@ -75,10 +75,14 @@ class Pair {
     return {};
   }
 
-  // The peer has closed its end. If it said why, that is still in the queue.
+  // The peer has closed its end. If it said why, that is still in the queue, perhaps behind an ordinary message.
   std::string last_words() {
-    std::string wrong = receive();
-    return wrong.empty() ? fmt::format("rank {} is gone", peer_) : wrong;
+    while (true) {
+      if (std::string wrong = receive(); !wrong.empty()) return wrong;
+      if (!received()) return fmt::format("rank {} is gone", peer_);
+      in_ = 0;
+      theirs_ = std::make_shared<Contribution>();
+    }
   }
 
   int fd_;

@@ -1,5 +1,7 @@
 #include "boot/thread_group.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -21,6 +23,9 @@ class Table {
   Table(int size, int timeout_ms) : timeout_ms_(timeout_ms), places_(static_cast<std::size_t>(size)) {}
 
   Contributions exchange(int rank, FrameKind call, Contribution mine) {
+    if (is_forked_copy())
+      throw ArgumentError(fmt::format("{}: this is a forked copy of the rank, and only the process that made the group may use it",
+                                      where(call, rank, size())), rank);
     const Deadline deadline = Deadline::in_ms(timeout_ms_);
     std::unique_lock lock(mutex_);
     Place& own = places_[static_cast<std::size_t>(rank)];
@@ -49,6 +54,7 @@ class Table {
   }
 
   void leave(int rank) {
+    if (is_forked_copy()) return;
     {
       const std::lock_guard lock(mutex_);
       places_[static_cast<std::size_t>(rank)].gone = true;
@@ -92,6 +98,10 @@ class Table {
     }
   }
 
+  // In a forked child no other thread is there: none holds the lock, and none comes.
+  bool is_forked_copy() const { return getpid() != process_; }
+
+  const pid_t process_ = getpid();
   const int timeout_ms_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -201,6 +201,7 @@ void CommunicatorState::throw_if_failed(OperationKind kind, int channel) const {
 }
 
 void CommunicatorState::used_on(const TensorView& view, void* stream) {
+  if (getpid() != process_) return;
   if (const auto block = view.data ? memory_->block_of(view.data) : nullptr) block->used_on(stream);
 }
 

@@ -56,7 +56,7 @@ class Never final : public engine::LaneEvent {
 }  // namespace
 
 HeldBlock::~HeldBlock() {
-  if (block_.bytes == 0) return;
+  if (block_.bytes == 0 || memory_->is_forked_copy()) return;
   try {
     give_back();
   } catch (const std::bad_alloc&) {  // the arena goes on without this block

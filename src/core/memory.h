@@ -1,6 +1,8 @@
 // The arena with its lock, and the blocks that results, routes and operations hold.
 #pragma once
 
+#include <unistd.h>
+
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,6 +43,10 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
  private:
   friend class HeldBlock;
+  // In a forked child the lock may be held by a thread that does not exist, and nobody uses the memory any more.
+  bool is_forked_copy() const { return getpid() != process_; }
+
+  const pid_t process_ = getpid();
   engine::WindowView window_;
   std::mutex mutex_;
   Arena arena_;

@@ -23,10 +23,13 @@ class Leaving {
   Leaving(const Leaving&) = delete;
   Leaving& operator=(const Leaving&) = delete;
 
-  std::int64_t deadline_ns() const { return began_ns_ + std::max(together_ns - waited_ns_, brief_ns); }
+  std::int64_t deadline_ns() const {
+    const std::int64_t least = waited_ns_ < at_most_ns ? brief_ns : brief_ns / 100;
+    return began_ns_ + std::max(together_ns - waited_ns_, least);
+  }
 
  private:
-  static constexpr std::int64_t together_ns = 3'000'000'000, brief_ns = 100'000'000, pause_ns = 1'000'000'000;
+  static constexpr std::int64_t together_ns = 3'000'000'000, at_most_ns = 4'000'000'000, brief_ns = 100'000'000, pause_ns = 1'000'000'000;
   static inline thread_local std::int64_t waited_ns_ = 0, ended_ns_ = 0;
   std::int64_t began_ns_;
 };

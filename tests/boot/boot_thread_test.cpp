@@ -162,5 +162,23 @@ TEST(Group, several_nodes_are_one_sentence_on_every_rank) {
   });
 }
 
+TEST(F4, a_forked_child_hears_that_its_rank_is_a_copy_and_can_drop_it) {
+  std::vector<Group> groups = Group::threads(2);
+  std::atomic<int> gone{0};
+  const auto token = groups[1].state()->watch([&](int) { ++gone; });
+  const pid_t child = fork_child([&] {
+    try {
+      groups[0].barrier();
+      require(false, "a copy must not be used");
+    } catch (const ArgumentError& error) {
+      require(contains(error.what(), "forked copy"), error.what());
+    }
+    groups.clear();
+    require(gone == 0, "nobody is told in the child");
+  });
+  EXPECT_EQ(end_of(child, 5000), 0);
+  play<Group>(std::move(groups), [](Group& group, int) { group.barrier(); });
+}
+
 }  // namespace
 }  // namespace sluice::boot::testing

@@ -355,6 +355,36 @@ PROMISE(C10, a_forked_copy_is_told_that_it_is_one, {{1, 2}, Where::processes}) {
   });
 }
 
+// What the child drops may be locked by threads that it does not have.
+PROMISE(F4, a_forked_child_can_drop_its_copies_at_any_moment, {{1, 2}, Where::processes}) {
+  if (on_cuda()) GTEST_SKIP() << "a forked child cannot use CUDA";
+  const Job job(small_recipe(at.ranks, 50));
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
+    const auto brought = bring(job.problem, self.rank);
+    sluice::DispatchResult kept = comm.dispatch(brought->args);
+    std::atomic<bool> stop{false};
+    const std::byte yes{1};
+    std::thread busy([&] {  // until rank 0 says so, that all make as many calls
+      while (self.group.all_gather({&yes, stop ? 0u : 1u})[0].size() == 1) comm.dispatch(brought->args).ready.wait();
+    });
+    for (int i = 0; i < 60 && !failed_here(); ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(10);
+        comm.used_on(kept.rows, {});
+        kept = {};
+        _exit(0);
+      }
+      int status = -1;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0) << "child " << i;
+    }
+    stop = true;
+    busy.join();
+  });
+}
+
 PROMISE(C10, a_communicator_says_what_it_is, {{1, 3}}) {
   Recipe recipe = small_recipe(at.ranks, 32);
   recipe.first = {0};

@@ -1,5 +1,4 @@
-// F7: what a trace tells. That operations are the same when they are traced is tested by every other test, run with
-// SLUICE_TRACE.
+// F7: what a trace tells.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -14,6 +14,7 @@
 
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/lane.h"
+#include "engine/cpu/releaser.h"
 #include "engine/cpu/worker_team.h"
 #include "engine/leaving.h"
 #include "engine/wait.h"
@@ -61,7 +62,9 @@ class CpuEngine final : public engine::Engine {
     const engine::Leaving leaving;
     for (const auto& lane : lanes_) lane->flags().leave_at(leaving.deadline_ns());
     for (const auto& lane : lanes_) lane->drain();
+    for (const auto& lane : lanes_) lane->stop();
     watch_.reset();
+    if (releaser_) releaser_->leave_at(leaving.deadline_ns());
   }
 
   int default_num_sms() const override { return team_->size(); }
@@ -96,6 +99,7 @@ class CpuEngine final : public engine::Engine {
     try {
       const int share = std::max(1, cores_of_process() / spec_.topology.ranks);
       team_ = std::make_unique<WorkerTeam>(spec_.workers > 0 ? spec_.workers : share);
+      releaser_ = std::make_unique<Releaser>();
       for (int c = 0; c < spec_.page.channels; ++c) lanes_.push_back(make_lane(c));
       watch_ = group_->watch([this](int peer) {
         for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
@@ -113,6 +117,7 @@ class CpuEngine final : public engine::Engine {
     parts.flags = std::make_unique<ChannelFlags>(spec_.topology.rank, spec_.topology.ranks, std::move(all));
     parts.flags->set_deadline_ns(spec_.deadline_ms * std::int64_t{1'000'000});
     parts.team = team_.get();
+    parts.releaser = releaser_.get();
     parts.scratch_bytes = scratch_bytes(team_->size(), spec_.topology.local_experts(spec_.topology.rank));
     parts.spin_ns = spin_ns(cores_of_process(), spec_.topology.ranks);
     return std::make_shared<CpuLane>(std::move(parts));
@@ -121,6 +126,7 @@ class CpuEngine final : public engine::Engine {
   engine::EngineSpec spec_;
   std::shared_ptr<boot::GroupState> group_;
   std::unique_ptr<WorkerTeam> team_;
+  std::unique_ptr<Releaser> releaser_;
   std::unique_ptr<engine::Windows> windows_;
   core::AddressTable addresses_;
   engine::WindowView view_;

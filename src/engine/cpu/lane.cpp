@@ -8,7 +8,6 @@
 #include "core/status.h"
 #include "engine/cpu/float_defaults.h"
 #include "engine/cpu/futex.h"
-#include "engine/leaving.h"
 #include "engine/wait.h"
 
 namespace sluice::cpu {
@@ -22,6 +21,19 @@ namespace {
 // so long. Measured with T = 1: docs/performance.md.
 constexpr std::int64_t brief_bytes = 64 * 1024;
 constexpr std::int64_t brief_wait_ns = 10'000;
+// What a kernel writes in this rank's own memory, about; rows for peers are counted with their operation.
+std::int64_t bytes_written_here(const core::KernelArgs& kernel, const Report& report) {
+  if (const auto* const finish = std::get_if<core::FinishArgs>(&kernel)) {
+    const bool fans_out = finish->rows != finish->landed || finish->route.layout != Layout::packed;
+    const bool padded = finish->route.layout == Layout::padded;
+    const std::int64_t room = finish->outputs.capacity * (padded ? finish->topology->local_experts(finish->topology->rank) : 1);
+    return (finish->zero_padding ? room : fans_out ? report.rows : 0) * finish->row_bytes;
+  }
+  const auto* const gather = std::get_if<core::GatherArgs>(&kernel);
+  if (!gather || !gather->rows_out || *gather->route.outcome != core::Outcome::go) return 0;
+  return gather->route.source_start[gather->route.ranks] * gather->elements * size_of(gather->sum_type);
+}
+
 // How often a lane that waits for another lane's event looks whether a peer gave up, or the communicator is being
 // destroyed.
 constexpr std::chrono::milliseconds look_again{100};
@@ -62,10 +74,13 @@ CpuLane::CpuLane(Parts parts)
   thread_ = std::thread([this] { serve(); });
 }
 
-CpuLane::~CpuLane() {
+CpuLane::~CpuLane() { stop(); }
+
+void CpuLane::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(queue_mutex_);
-    stop_ = true;
+    stopping_ = true;
   }
   grown_.notify_all();
   thread_.join();
@@ -80,8 +95,7 @@ void CpuLane::submit(std::unique_ptr<core::Script> script) {
   const bool brief = script->bytes <= brief_bytes;
   {
     std::unique_lock lock(queue_mutex_);
-    // What a script kept may call in its destructor: the lane's thread must not wait for itself.
-    if (queued_ >= most_under_way && !engine::LettingGo::here()) {
+    if (queued_ >= most_under_way) {
       grown_.notify_one();
       shrunk_.wait(lock, [&] { return queued_ < most_under_way; });
     }
@@ -97,51 +111,37 @@ void CpuLane::submit(std::unique_ptr<core::Script> script) {
 bool CpuLane::finish_here() {
   std::unique_lock lock(running_, std::try_to_lock);
   if (!lock) return false;
-  run_steps(lock, Patience::none, [] { return true; });
+  while (next_step(Patience::none)) {}
   const std::lock_guard queue_lock(queue_mutex_);
   return !first_;
 }
 
-bool CpuLane::can_pass(const core::Step& step) const {
+bool CpuLane::is_brief(const core::Step& step, const Report& report) const {
   if (const auto* const wait = std::get_if<core::Await>(&step)) {
     return parts_.flags->arrived_soon(wait->stage, std::min(parts_.spin_ns, brief_wait_ns));
   }
   const auto* const dependency = std::get_if<core::Depend>(&step);
-  return !dependency || dependency->event->state() != engine::LaneEvent::State::pending;
+  if (dependency) return dependency->event->state() != engine::LaneEvent::State::pending;
+  const auto* const kernel = std::get_if<core::Run>(&step);
+  return !kernel || bytes_written_here(kernel->kernel, report) <= brief_bytes;
 }
 
 void CpuLane::serve() {
   while (true) {
     {
       std::unique_lock lock(queue_mutex_);
-      grown_.wait(lock, [&] { return stop_ || first_; });
+      grown_.wait(lock, [&] { return stopping_ || first_; });
       if (!first_) return;
     }
     std::unique_lock lock(running_);
-    run_steps(lock, Patience::any, [] { return true; });
+    while (next_step(Patience::any)) {}
   }
 }
 
 void CpuLane::help(const CpuEvent& event) {
   std::unique_lock lock(running_, std::try_to_lock);
   if (!lock) return;
-  run_steps(lock, Patience::any, [&] { return event.state() == engine::LaneEvent::State::pending; });
-}
-
-// A destructor of the caller may wait for a later operation of this lane: somebody must be able to run it.
-// (Test: C7.an_owner_may_wait_for_a_later_operation_of_its_channel_when_it_is_let_go)
-template <class While>
-void CpuLane::run_steps(std::unique_lock<std::mutex>& running, Patience patience, const While& wanted) {
-  std::unique_ptr<core::Script> ended;
-  while (wanted() && next_step(patience, ended)) {
-    if (!ended) continue;
-    running.unlock();
-    {
-      const engine::LettingGo letting_go;
-      ended.reset();
-    }
-    if (!wanted() || !running.try_lock()) return;
-  }
+  while (event.state() == engine::LaneEvent::State::pending && next_step(Patience::any)) {}
 }
 
 void CpuLane::drain() {
@@ -150,8 +150,8 @@ void CpuLane::drain() {
 }
 
 // Runs one step of the first script; false when nothing is queued, or when it would wait and must not. A script leaves the
-// queue after its last step, with what it keeps alive.
-bool CpuLane::next_step(Patience patience, std::unique_ptr<core::Script>& ended) {
+// queue after its last step.
+bool CpuLane::next_step(Patience patience) {
   core::Script* script = nullptr;
   {
     const std::lock_guard lock(queue_mutex_);
@@ -167,9 +167,9 @@ bool CpuLane::next_step(Patience patience, std::unique_ptr<core::Script>& ended)
   begun_ = true;
   if (at_ < script->steps.size()) {
     const core::Step& step = script->steps[at_];
-    if (patience == Patience::none && !can_pass(step)) return false;
-    ++at_;
     Report& report = *script->report;
+    if (patience == Patience::none && !is_brief(step, report)) return false;
+    ++at_;
     try {
       take_step(step, report);
     } catch (const std::bad_alloc&) {
@@ -178,8 +178,10 @@ bool CpuLane::next_step(Patience patience, std::unique_ptr<core::Script>& ended)
     }
     return true;
   }
+  std::unique_ptr<core::Script> ended;
   const std::lock_guard lock(queue_mutex_);
   ended = std::exchange(first_, std::move(first_->next));
+  if (!ended->keep.empty()) parts_.releaser->let_go(std::move(ended));
   --queued_;
   at_ = 0;
   begun_ = false;

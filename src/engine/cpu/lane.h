@@ -10,6 +10,7 @@
 #include "core/script.h"
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/releaser.h"
 #include "engine/cpu/tracer.h"
 #include "engine/engine.h"
 
@@ -45,6 +46,7 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   struct Parts {
     std::unique_ptr<ChannelFlags> flags;
     WorkerTeam* team = nullptr;
+    Releaser* releaser = nullptr;  // outlives the thread, though not the lane
     std::int64_t spin_ns = 0;
     std::int64_t scratch_bytes = 0;
   };
@@ -59,6 +61,8 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   // Runs what is queued until `event` has happened or nothing is left, unless another thread does.
   void help(const CpuEvent& event);
   void drain();
+  // Ends the thread, which has nothing left to run.
+  void stop();
 
  private:
   struct alignas(64) ScratchUnit {
@@ -68,11 +72,10 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   enum class Patience { none, any };
 
   void serve();
-  // With `running_` held, which is free while what an ended script kept is let go, and may not be held again after.
-  template <class While>
-  void run_steps(std::unique_lock<std::mutex>& running, Patience patience, const While& wanted);
-  bool next_step(Patience patience, std::unique_ptr<core::Script>& ended);
-  bool can_pass(const core::Step& step) const;
+  // With `running_` held.
+  bool next_step(Patience patience);
+  // Whether a caller in submit() may take it.
+  bool is_brief(const core::Step& step, const core::Report& report) const;
   bool finish_here();
   void take_step(const core::Step& step, core::Report& report);
   void run(const core::Run& step, core::Report& report);
@@ -89,7 +92,7 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   std::unique_ptr<core::Script> first_;
   core::Script* last_ = nullptr;
   int queued_ = 0;
-  bool stop_ = false;
+  bool stopping_ = false;
   std::mutex running_;               // held by the thread that runs steps
   std::size_t at_ = 0;               // next step of the first script
   bool begun_ = false;               // the first script has

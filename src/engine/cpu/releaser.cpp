@@ -1,0 +1,64 @@
+#include "engine/cpu/releaser.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "boot/signals_blocked.h"
+#include "engine/wait.h"
+
+namespace sluice::cpu {
+
+// Shared with the thread, which may outlive the releaser.
+struct Releaser::Queue {
+  std::mutex mutex;
+  std::condition_variable grown, ended;
+  std::unique_ptr<core::Script> first;  // linked by Script::next
+  core::Script* last = nullptr;
+  bool stop = false, done = false;
+
+  void serve() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      grown.wait(lock, [&] { return stop || first; });
+      if (!first) break;
+      std::unique_ptr<core::Script> ended_script = std::exchange(first, std::move(first->next));
+      lock.unlock();
+      ended_script.reset();
+      lock.lock();
+    }
+    done = true;
+    ended.notify_all();
+  }
+};
+
+Releaser::Releaser() : queue_(std::make_shared<Queue>()) {
+  const boot::SignalsBlocked blocked;
+  thread_ = std::thread([queue = queue_] { queue->serve(); });
+}
+
+Releaser::~Releaser() {
+  bool done = false;
+  {
+    std::unique_lock lock(queue_->mutex);
+    queue_->stop = true;
+    queue_->grown.notify_all();
+    if (thread_.get_id() != std::this_thread::get_id()) {
+      const std::chrono::nanoseconds left(leave_at_ns_ - engine::now_ns());
+      done = queue_->ended.wait_for(lock, left, [&] { return queue_->done; });
+    }
+  }
+  if (done) thread_.join();
+  else thread_.detach();
+}
+
+void Releaser::let_go(std::unique_ptr<core::Script> script) {
+  const std::lock_guard lock(queue_->mutex);
+  core::Script* const added = script.get();
+  (queue_->first ? queue_->last->next : queue_->first) = std::move(script);
+  queue_->last = added;
+  queue_->grown.notify_one();
+}
+
+}  // namespace sluice::cpu
