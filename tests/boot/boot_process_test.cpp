@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "boot/processes.h"
+#include "sanitizers.h"
 
 namespace sluice::boot::testing {
 namespace {
@@ -111,12 +112,7 @@ TEST(Group, descriptors_arrive_and_show_the_same_memory) {
 }
 
 // UBSan does, to look at an object of a class that is new to it; its build is clang's with SLUICE_SANITIZE.
-#if defined(__has_feature)
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
-constexpr bool takes_descriptors = HAS_FEATURE(undefined_behavior_sanitizer) || HAS_FEATURE(address_sanitizer);
+constexpr bool takes_descriptors = SLUICE_HAS_FEATURE(undefined_behavior_sanitizer) || SLUICE_ADDRESS_SANITIZER;
 
 TEST(Group, a_full_table_of_descriptors_is_an_error_of_the_system_and_told_to_the_peers) {
   if (takes_descriptors) GTEST_SKIP() << "needs a build without UBSan, which takes descriptors itself";

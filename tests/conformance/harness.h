@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "sanitizers.h"
+
 namespace conformance {
 
 enum class Launch { threads, processes };
@@ -64,23 +66,8 @@ bool failed_here();
 std::string failures_of(const std::function<void()>& body);
 
 // Whether this program was built with ThreadSanitizer, or with any sanitizer that has its own heap.
-#if defined(__has_feature)
-#define SLUICE_HAS_FEATURE(name) __has_feature(name)
-#else
-#define SLUICE_HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || SLUICE_HAS_FEATURE(thread_sanitizer)
-#define SLUICE_THREAD_SANITIZER 1
-#else
-#define SLUICE_THREAD_SANITIZER 0
-#endif
-#if SLUICE_THREAD_SANITIZER || defined(__SANITIZE_ADDRESS__) || SLUICE_HAS_FEATURE(address_sanitizer)
-#define SLUICE_SANITIZED 1
-#else
-#define SLUICE_SANITIZED 0
-#endif
-inline constexpr bool thread_sanitizer = SLUICE_THREAD_SANITIZER != 0;
-inline constexpr bool sanitized = SLUICE_SANITIZED != 0;
+inline constexpr bool thread_sanitizer = SLUICE_THREAD_SANITIZER;
+inline constexpr bool sanitized = SLUICE_SANITIZED;
 
 // Milliseconds on the monotonic clock.
 double now_ms();

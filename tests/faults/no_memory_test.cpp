@@ -10,13 +10,9 @@
 
 #include <sluice/sluice.h>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ALLOCATION_IS_TAKEN  // by TSan
-#endif
-#endif
+#include "sanitizers.h"
 
-#if defined(ALLOCATION_IS_TAKEN)
+#if SLUICE_THREAD_SANITIZER
 
 TEST(C6, a_dispatch_that_finds_no_memory_is_refused_at_each_of_its_allocations) {
   GTEST_SKIP() << "needs a build without TSan, which has its own operator new";
