@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "harness.h"
-
 namespace conformance {
 
 struct Allocations {
