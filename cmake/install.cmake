@@ -10,7 +10,7 @@ if(TARGET sluice_program)
   install(TARGETS sluice_program RUNTIME DESTINATION bin)
 endif()
 
-install(FILES LICENSE README.md DESTINATION share/doc/sluice)
+install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION share/doc/sluice)
 install(DIRECTORY docs DESTINATION share/doc/sluice FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY examples DESTINATION share/doc/sluice)
 

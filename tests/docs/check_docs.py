@@ -92,11 +92,14 @@ def build_cpp(tap, name, text, build, folder, run):
     tap.result(name, True)
 
 
+def dead_links(page):
+    """Targets of links that are files, and are not there."""
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    return [target for target in targets if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()]
+
+
 def check_links(tap, page):
-    missing = []
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
-        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
-            missing.append(target)
+    missing = dead_links(page)
     tap.result(f"{page.relative_to(ROOT)}_links_lead_somewhere", not missing, "\n".join(missing))
 
 

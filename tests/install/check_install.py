@@ -10,7 +10,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "docs")]
+from check_docs import dead_links  # noqa: E402
 from test_report import Tap  # noqa: E402
 
 NEEDED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libhwy.so.1", "ld-linux-x86-64.so.2",
@@ -71,6 +72,8 @@ def check_documents(prefix):
               *(f"examples/{example.name}" for example in (ROOT / "examples").iterdir())]
     missing = [name for name in wanted if not (folder / name).is_file()]
     prefix.tap.result("licence_documents_and_examples_are_installed", not missing, f"{folder} has not: {missing}")
+    dead = [f"{page.relative_to(folder)}: {target}" for page in folder.rglob("*.md") for target in dead_links(page)]
+    prefix.tap.result("links_of_installed_documents_lead_somewhere", not dead, "\n".join(dead))
 
 
 def check_stranger(prefix, work):
