@@ -145,20 +145,16 @@ PROMISE(F3, one_dispatches_while_another_combines, {{2, 3}}) {
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    const auto brought = bring(job.problem, self.rank);
-    const sluice::DispatchResult sent = comm.dispatch(brought->args);
-    check_dispatch(job, self.rank, sent, *brought);
-    const CombineCall call = combine_call(job.problem);
-    const auto returned = give_back(comm, job, self.rank, sent, call);
+    const Half half = first_half(comm, job, self.rank);
     expect_error<sluice::PeerError>(
         [&] {
           if (self.rank == 0)
-            comm.dispatch(brought->args).ready.wait();
+            comm.dispatch(half.brought->args).ready.wait();
           else
-            comm.combine(returned->args).ready.wait();
+            comm.combine(half.returned->args).ready.wait();
         },
         {"dispatch", "combine"});
-    check_combine(job, self.rank, call, comm.combine(returned->args));
+    check_combine(job, self.rank, half.call, comm.combine(half.returned->args));
     round_trip(comm, job, self.rank);  // its route has the same number everywhere
   });
 }

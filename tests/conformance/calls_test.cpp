@@ -205,16 +205,12 @@ PROMISE(C6, an_illegal_combine_is_refused_and_the_next_works, {{2, 3}}) {
                           [](sluice::CombineArgs& a) { a.rows.dims = 1; }};
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    const auto brought = bring(job.problem, self.rank);
-    const sluice::DispatchResult sent = comm.dispatch(brought->args);
-    check_dispatch(job, self.rank, sent, *brought);
-    const CombineCall call = combine_call(job.problem);
-    const auto returned = give_back(comm, job, self.rank, sent, call);
+    const Half half = first_half(comm, job, self.rank);
     int turn = 0;
     for (const Spoil spoil : spoils) {
       SCOPED_TRACE("spoil " + std::to_string(turn));
       const int bad = turn++ % self.size;
-      sluice::CombineArgs args = returned->args;
+      sluice::CombineArgs args = half.returned->args;
       if (self.rank == bad) spoil(args);
       const auto wrong = [&] { comm.combine(args).ready.wait(); };
       if (self.rank == bad)
@@ -223,7 +219,7 @@ PROMISE(C6, an_illegal_combine_is_refused_and_the_next_works, {{2, 3}}) {
         expect_error<sluice::PeerError>(wrong, {"rank " + std::to_string(bad) + " refused"});
       if (failed_here()) return;
     }
-    check_combine(job, self.rank, call, comm.combine(returned->args));
+    check_combine(job, self.rank, half.call, comm.combine(half.returned->args));
   });
 }
 

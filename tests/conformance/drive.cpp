@@ -352,6 +352,16 @@ void round_trip(sluice::Communicator& comm, const Job& job, int rank, const Roun
   home.inputs_free.wait();
 }
 
+Half first_half(sluice::Communicator& comm, const Job& job, int rank) {
+  Half half;
+  half.brought = bring(job.problem, rank);
+  half.sent = comm.dispatch(half.brought->args);
+  check_dispatch(job, rank, half.sent, *half.brought);
+  half.call = combine_call(job.problem);
+  half.returned = give_back(comm, job, rank, half.sent, half.call);
+  return half;
+}
+
 void run_job(Rank& self, const Job& job, const Round& round) {
   sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
   round_trip(comm, job, self.rank, round);

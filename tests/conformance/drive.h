@@ -95,6 +95,17 @@ struct Round {
 // dispatch, check, combine, check. Collective.
 void round_trip(sluice::Communicator& comm, const Job& job, int rank, const Round& round = {});
 
+// A round trip up to its combine.
+struct Half {
+  std::unique_ptr<Brought> brought;
+  sluice::DispatchResult sent;
+  CombineCall call;
+  std::unique_ptr<Returned> returned;
+};
+
+// dispatch, check, and the inputs of the combine. Collective.
+Half first_half(sluice::Communicator& comm, const Job& job, int rank);
+
 // The whole of it in a communicator of its own, on every rank.
 void run_job(Rank& self, const Job& job, const Round& round = {});
 

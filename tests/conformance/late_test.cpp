@@ -21,13 +21,9 @@ PROMISE(F1, a_peer_late_by_less_than_the_deadline_is_fine, {{2, 3}}) {
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 10'000));
       if (self.rank == 1) sleep_ms(700);
-      const auto brought = bring(job.problem, self.rank);
-      const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      check_dispatch(job, self.rank, sent, *brought);
-      const CombineCall call = combine_call(job.problem);
-      const auto returned = give_back(comm, job, self.rank, sent, call);
+      const Half half = first_half(comm, job, self.rank);
       if (self.rank == 0) sleep_ms(700);
-      check_combine(job, self.rank, call, comm.combine(returned->args));
+      check_combine(job, self.rank, half.call, comm.combine(half.returned->args));
     });
   }
 }
@@ -51,24 +47,20 @@ void late(const At& at, bool in_combine, Counts counts) {
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     {
       sluice::Communicator comm(self.group, with_deadline(job.problem, self.engine, 500));
-      const auto brought = bring(job.problem, self.rank);
-      const CombineCall call = combine_call(job.problem);
-      sluice::DispatchResult sent;
-      std::unique_ptr<Returned> returned;
-      if (in_combine) {
-        sent = comm.dispatch(brought->args);
-        check_dispatch(job, self.rank, sent, *brought);
-        returned = give_back(comm, job, self.rank, sent, call);
-      }
+      Half half;
+      if (in_combine)
+        half = first_half(comm, job, self.rank);
+      else
+        half.brought = bring(job.problem, self.rank);
       self.group.barrier();
       if (self.rank == 1) sleep_ms(1500);
       const double start = now_ms();
       const std::string message = expect_error<sluice::PeerError>(
           [&] {
             if (in_combine)
-              comm.combine(returned->args).ready.wait();
+              comm.combine(half.returned->args).ready.wait();
             else
-              comm.dispatch(brought->args).ready.wait();
+              comm.dispatch(half.brought->args).ready.wait();
           },
           {in_combine ? "combine" : "dispatch", "rank 1"});
       EXPECT_LT(now_ms() - start, 1500.0 * slower());
@@ -78,7 +70,7 @@ void late(const At& at, bool in_combine, Counts counts) {
         EXPECT_TRUE(says(message, "rank " + std::to_string(self.rank))) << message;
       }
       const double again = now_ms();
-      expect_error<sluice::PeerError>([&] { comm.dispatch(brought->args).ready.wait(); });
+      expect_error<sluice::PeerError>([&] { comm.dispatch(half.brought->args).ready.wait(); });
       EXPECT_LT(now_ms() - again, 400.0 * slower()) << "a failed channel must refuse at once";
       self.group.barrier();
     }
@@ -217,16 +209,12 @@ PROMISE(F7, waiting_in_combine_is_counted_too, {{2, 3}}) {
   const Job job(small_recipe(at.ranks, 8));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-    const auto brought = bring(job.problem, self.rank);
-    const sluice::DispatchResult sent = comm.dispatch(brought->args);
-    check_dispatch(job, self.rank, sent, *brought);
-    const CombineCall call = combine_call(job.problem);
-    const auto returned = give_back(comm, job, self.rank, sent, call);
+    const Half half = first_half(comm, job, self.rank);
     CallVector<std::int64_t> waited(index(self.size), 1000);
-    returned->args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
+    half.returned->args.waited = sluice::TensorView(waited.data(), DataType::int64, self.size);
     self.group.barrier();
     if (self.rank == 1) sleep_ms(100);
-    check_combine(job, self.rank, call, comm.combine(returned->args));
+    check_combine(job, self.rank, half.call, comm.combine(half.returned->args));
     if (self.rank != 1) {
       EXPECT_GE(waited[1] - 1000, 90'000'000);
     } else {
@@ -236,8 +224,24 @@ PROMISE(F7, waiting_in_combine_is_counted_too, {{2, 3}}) {
   });
 }
 
-// Every rank has its own deadline and the late one comes about when they run out: whoever reports success
-// has all its rows.
+// Every rank has its own deadline, and the late one comes about when they run out.
+struct Race {
+  int late_rank = 0;
+  int late_ms = 0;
+  std::vector<int> deadlines_ms;
+};
+
+// The same on all ranks.
+Race race_of(int seed, int ranks) {
+  Random random(static_cast<std::uint64_t>(seed));
+  Race race;
+  race.late_rank = static_cast<int>(random.below(ranks));
+  race.late_ms = static_cast<int>(random.between(20, 90));
+  for (int r = 0; r < ranks; ++r) race.deadlines_ms.push_back(static_cast<int>(random.between(20, 90)));
+  return race;
+}
+
+// Whoever reports success has all its rows.
 PROMISE(F8, success_means_that_every_row_has_arrived, {{2, 3, 4}}) {
   const int rounds = long_runs() ? 200 : 14;
   for (Layout layout : {Layout::packed, Layout::grouped}) {
@@ -247,16 +251,12 @@ PROMISE(F8, success_means_that_every_row_has_arrived, {{2, 3, 4}}) {
     const Job job(recipe);
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       for (int round = 0; round < rounds && !failed_here(); ++round) {
-        Random random(static_cast<std::uint64_t>(round));  // the same on all ranks
-        const int late_rank = static_cast<int>(random.below(self.size));
-        const int lateness = static_cast<int>(random.between(20, 90));
-        std::vector<int> deadlines;
-        for (int r = 0; r < self.size; ++r) deadlines.push_back(static_cast<int>(random.between(20, 90)));
+        const Race race = race_of(round, self.size);
         sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-        comm.set_deadline_ms(deadlines[index(self.rank)]);
+        comm.set_deadline_ms(race.deadlines_ms[index(self.rank)]);
         const auto brought = bring(job.problem, self.rank);
         self.group.barrier();
-        if (self.rank == late_rank) sleep_ms(lateness);
+        if (self.rank == race.late_rank) sleep_ms(race.late_ms);
         try {
           const sluice::DispatchResult sent = comm.dispatch(brought->args);
           sent.ready.wait();
@@ -269,7 +269,7 @@ PROMISE(F8, success_means_that_every_row_has_arrived, {{2, 3, 4}}) {
   }
 }
 
-// As F8 for combine: whoever reports success has the whole sum.
+// Whoever reports success has the whole sum.
 PROMISE(F8, a_combine_that_reports_success_is_complete, {{2, 3, 4}}) {
   const int rounds = long_runs() ? 200 : 12;
   Recipe recipe = small_recipe(at.ranks, 11);
@@ -277,22 +277,14 @@ PROMISE(F8, a_combine_that_reports_success_is_complete, {{2, 3, 4}}) {
   const Job job(recipe);
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     for (int round = 0; round < rounds && !failed_here(); ++round) {
-      Random random(static_cast<std::uint64_t>(round) + 50);  // the same on all ranks
-      const int late_rank = static_cast<int>(random.below(self.size));
-      const int lateness = static_cast<int>(random.between(20, 90));
-      std::vector<int> deadlines;
-      for (int r = 0; r < self.size; ++r) deadlines.push_back(static_cast<int>(random.between(20, 90)));
+      const Race race = race_of(round + 50, self.size);
       sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
-      const auto brought = bring(job.problem, self.rank);
-      const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      check_dispatch(job, self.rank, sent, *brought);
-      const CombineCall call = combine_call(job.problem);
-      const auto returned = give_back(comm, job, self.rank, sent, call);
-      comm.set_deadline_ms(deadlines[index(self.rank)]);
+      const Half half = first_half(comm, job, self.rank);
+      comm.set_deadline_ms(race.deadlines_ms[index(self.rank)]);
       self.group.barrier();
-      if (self.rank == late_rank) sleep_ms(lateness);
+      if (self.rank == race.late_rank) sleep_ms(race.late_ms);
       try {
-        check_combine(job, self.rank, call, comm.combine(returned->args));
+        check_combine(job, self.rank, half.call, comm.combine(half.returned->args));
       } catch (const sluice::PeerError&) {
       }
       self.group.barrier();

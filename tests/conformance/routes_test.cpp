@@ -273,13 +273,9 @@ PROMISE(C3, after_names_the_event_that_makes_the_data, {{2, 3}}) {
     options.arena_bytes = 16 << 20;
     sluice::Communicator comm(self.group, options);
     for (int round = 0; round < 20 && !failed_here(); ++round) {
-      const auto brought = bring(job.problem, self.rank);
-      const sluice::DispatchResult sent = comm.dispatch(brought->args);
-      check_dispatch(job, self.rank, sent, *brought);
-      const CombineCall call = combine_call(job.problem);
-      const auto returned = give_back(comm, job, self.rank, sent, call);
+      const Half half = first_half(comm, job, self.rank);
       if (self.rank == round % self.size) sleep_ms(3);
-      const sluice::CombineResult home = comm.combine(returned->args);
+      const sluice::CombineResult home = comm.combine(half.returned->args);
       // On the other channel: what came home goes out again.
       const auto next = bring(job.problem, self.rank);
       next->args.rows = home.rows;
@@ -289,7 +285,7 @@ PROMISE(C3, after_names_the_event_that_makes_the_data, {{2, 3}}) {
       again.ready.wait();
       std::vector<Combined> homes;
       for (int r = 0; r < self.size; ++r)
-        homes.push_back(expected_combine(job.problem, job.arrivals, call, r));
+        homes.push_back(expected_combine(job.problem, job.arrivals, half.call, r));
       Job chained = job;
       for (int r = 0; r < self.size; ++r) chained.problem.inputs[index(r)].sent_rows = homes[index(r)].rows;
       check_dispatch(chained, self.rank, again, *next);
