@@ -13,8 +13,6 @@
 #include <sluice/errors.h>
 #include <sluice/group.h>
 
-#include "core/communicator_state.h"
-#include "engine/cpu/cpu_engine.h"
 #include "faults/fault_lane.h"
 
 namespace sluice::faults {
@@ -37,27 +35,18 @@ class Rank {
  public:
   Rank(int rank, const Case& c) : rank_(rank), case_(c), rows_(tokens * hidden, 1.0f + static_cast<float>(rank)), ids_(tokens * topk) {
     for (int i = 0; i < tokens * topk; ++i) ids_[static_cast<std::size_t>(i)] = i % topk;  // every token to every rank
-    const Group group = Group::from_environment();
     CommunicatorOptions options;
-    options.engine = "cpu";
     options.max_tokens = tokens;
     options.experts = ranks;
     options.hidden = hidden;
     options.topk = topk;
     options.dtype = DataType::fp32;
-    options.channels = 1;
     options.deadline_ms = c.deadline_ms;
-    options.checks = Checks::on;
-    const core::Config config = core::resolve(options, rank, ranks, cpu::engine_bytes(1, ranks, options.experts));
-    engine::EngineSpec spec;
-    spec.topology = config.topology;
-    spec.page = config.page;
-    spec.arena_bytes = config.size.arena_bytes;
-    spec.deadline_ms = c.deadline_ms;
     Plan plan;
     if (rank == victim) plan = {c.fault, 2 * good_rounds + c.in_combine, c.step};
-    auto engine = std::make_unique<FaultEngine>(cpu::make_engine(spec, group.state()), plan);
-    comm_ = std::make_unique<core::CommunicatorState>(config, std::vector<int>(ranks), std::move(engine));
+    comm_ = make_communicator(Group::from_environment(), options, [&](std::unique_ptr<engine::Engine> cpu) {
+      return std::make_unique<FaultEngine>(std::move(cpu), plan);
+    });
   }
 
   int run() {

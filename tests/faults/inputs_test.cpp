@@ -7,8 +7,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/communicator_state.h"
-#include "engine/cpu/cpu_engine.h"
 #include "faults/engine_around.h"
 
 namespace sluice::faults {
@@ -52,24 +50,17 @@ class CombineInputs : public ::testing::Test {
  protected:
   CombineInputs() : ids_(tokens, 0), sent_rows_(tokens * hidden, 1.0f) {
     CommunicatorOptions options;
-    options.engine = "cpu";
     options.max_tokens = tokens;
     options.experts = 1;
     options.hidden = hidden;
     options.topk = 1;
     options.dtype = DataType::fp32;
-    options.channels = 1;
     options.arena_bytes = 1 << 20;
-    options.checks = Checks::on;
-    const core::Config config = core::resolve(options, 0, 1, cpu::engine_bytes(1, 1, options.experts));
-    engine::EngineSpec spec;
-    spec.topology = config.topology;
-    spec.page = config.page;
-    spec.arena_bytes = config.size.arena_bytes;
-    spec.deadline_ms = options.deadline_ms;
-    auto engine = std::make_unique<NotingEngine>(cpu::make_engine(spec, Group::threads(1).front().state()));
-    engine_ = engine.get();
-    comm_ = std::make_unique<core::CommunicatorState>(config, std::vector<int>(1), std::move(engine));
+    comm_ = make_communicator(Group::threads(1).front(), options, [&](std::unique_ptr<engine::Engine> cpu) {
+      auto engine = std::make_unique<NotingEngine>(std::move(cpu));
+      engine_ = engine.get();
+      return engine;
+    });
   }
 
   TensorView block_of_rows(std::int64_t rows, float first) {
