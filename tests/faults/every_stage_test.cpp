@@ -115,7 +115,7 @@ pid_t start(int rank, const Case& c, const std::string& job) {
 }
 
 // The exit codes of all ranks; a frozen victim is thawed once the others have left.
-std::vector<int> outcome(const Case& c) {
+std::vector<int> exit_codes(const Case& c) {
   static int number = 0;
   const std::string job = std::to_string(1024 + (getpid() + 97 * ++number) % 60'000);
   std::vector<pid_t> pids;
@@ -142,7 +142,7 @@ void every_stage(Case c, int victim_code) {
     for (int step = 0; step <= (in_combine ? combine_steps : dispatch_steps); ++step) {
       c.in_combine = in_combine;
       c.step = step;
-      EXPECT_EQ(outcome(c), (std::vector<int>{fine, victim_code, fine})) << (in_combine ? "combine" : "dispatch") << ", before step " << step;
+      EXPECT_EQ(exit_codes(c), (std::vector<int>{fine, victim_code, fine})) << (in_combine ? "combine" : "dispatch") << ", before step " << step;
     }
   }
 }
