@@ -159,7 +159,8 @@ namespace {
 
 void run_here(const core::Run& run, std::int64_t operation, bool well = true) {
   static cpu::WorkerTeam team(1);  // has no thread and keeps nothing
-  cpu::KernelContext context{team, 1, operation, 0, well};
+  alignas(64) static std::byte scratch[cpu::move_scratch_bytes];
+  cpu::KernelContext context{team, 1, operation, 0, well, scratch};
   std::visit([&](const auto& kernel) { cpu::run_kernel(kernel, context); }, run.kernel);
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "core/numbers.h"
 #include "core/routing.h"
@@ -81,8 +80,7 @@ class Finish {
 
   // Packed rows come in (source rank, token) order, so walking them gives every expert's rows in order.
   void rows_of_slots(std::byte* scratch) {
-    std::vector<std::int64_t> own(static_cast<std::size_t>(scratch ? 0 : experts_));
-    std::int64_t* const next = scratch ? reinterpret_cast<std::int64_t*>(scratch) : own.data();
+    auto* const next = reinterpret_cast<std::int64_t*>(scratch);
     for (int e = 0; e < experts_; ++e) next[e] = route_.expert_start[first_ + e];
     for (std::int64_t n = 0; n < packed_; ++n) {
       const std::int32_t* const ids = route_.local_ids + n * route_.topk;

@@ -1,7 +1,6 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <vector>
 
 #include "core/routing.h"
 #include "engine/cpu/kernels.h"
@@ -87,41 +86,21 @@ class Mover {
   float* scales_;
 };
 
-// Of all workers of one kernel; each takes the next part.
-class Scratch {
- public:
-  Scratch(std::byte* given, int parts) : data_(given) {
-    if (data_ || parts == 0) return;
-    own_.resize(static_cast<std::size_t>(parts * move_scratch_bytes) / sizeof(Unit));
-    data_ = own_.data()->bytes;
-  }
-  std::byte* next() { return data_ ? data_ + taken_.fetch_add(1, std::memory_order_relaxed) * move_scratch_bytes : nullptr; }
-
- private:
-  struct alignas(64) Unit {
-    std::byte bytes[64];
-  };
-  std::byte* data_;
-  std::vector<Unit> own_;
-  std::atomic<int> taken_{0};
-};
-
 }  // namespace
 
 void run_kernel(const MoveArgs& args, KernelContext& context) {
   if (args.report->verdict.outcome != Outcome::go) return;
   const std::int64_t bytes = args.route.tokens * args.row_bytes;
   const bool stream = bytes >= stream_from_bytes;
-  const int workers = context.workers_for(bytes);
-  Scratch scratch(context.scratch, args.quantise == Quantise::none ? 0 : workers);
+  std::atomic<std::int64_t> parts{0};
   const auto part = [&](std::int64_t begin, std::int64_t end) {
-    Mover mover(args, stream, scratch.next());
+    Mover mover(args, stream, context.scratch + parts.fetch_add(1, std::memory_order_relaxed) * move_scratch_bytes);
     for (std::int64_t t = begin; t < end; ++t) mover.token(t);
     // Streaming stores are not ordered by the release of the CLOSE flag: each worker fences its own.
     // (Test: protocol.streaming_stores_need_their_fence)
     if (stream) stream_fence();
   };
-  context.team.parallel(args.route.tokens, workers, std::ref(part));
+  context.team.parallel(args.route.tokens, context.workers_for(bytes), std::ref(part));
 }
 
 }  // namespace sluice::cpu

@@ -26,7 +26,7 @@ struct KernelContext {
   std::int64_t operation = 0;  // running number on the channel
   std::int64_t now_ns = 0;  // when the kernel began
   bool well = true;         // the channel has not failed; plan and finish alone run when it has
-  std::byte* scratch = nullptr;  // of scratch_bytes(); null: a kernel takes what it needs from the heap
+  std::byte* scratch = nullptr;  // of scratch_bytes()
 
   // To move so many bytes.
   int workers_for(std::int64_t bytes) const {
