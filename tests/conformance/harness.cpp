@@ -13,6 +13,8 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -49,6 +51,10 @@ bool long_runs() {
 int slower() {
   const char* text = std::getenv("SLUICE_TEST_SLOWER");
   return text == nullptr ? 1 : std::max(1, std::atoi(text));
+}
+
+std::int64_t entries_in(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
 }
 
 double now_ms() {

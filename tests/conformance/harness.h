@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sluice/sluice.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -68,6 +69,9 @@ std::string failures_of(const std::function<void()>& body);
 // Whether this program was built with ThreadSanitizer, or with any sanitizer that has its own heap.
 inline constexpr bool thread_sanitizer = SLUICE_THREAD_SANITIZER;
 inline constexpr bool sanitized = SLUICE_SANITIZED;
+
+// How many files a folder has: the descriptors or threads of this process, in /proc/self/fd or task.
+std::int64_t entries_in(const char* folder);
 
 // Milliseconds on the monotonic clock.
 double now_ms();

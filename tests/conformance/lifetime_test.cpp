@@ -1,5 +1,4 @@
 // C7, C8, C10 and what a communicator says of itself: life times, growth, workers, several at once.
-#include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,14 +121,6 @@ std::int64_t resident_pages() {
   return resident;
 }
 
-std::int64_t entries(const char* folder) {
-  std::int64_t n = 0;
-  DIR* dir = opendir(folder);
-  while (dir != nullptr && readdir(dir) != nullptr) ++n;
-  if (dir != nullptr) closedir(dir);
-  return n;
-}
-
 PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
   constexpr int rounds = 10000;
   Recipe recipe = small_recipe(at.ranks, 9);
@@ -157,13 +148,13 @@ PROMISE(C7, nothing_grows_with_the_number_of_calls, {{2}}) {
         if (std::getenv("SLUICE_REDUCED") == nullptr && !on_cuda()) {
           EXPECT_LE(resident_pages() - pages, 512) << "pages of memory";
         }
-        EXPECT_EQ(entries("/proc/self/fd"), files);
-        EXPECT_EQ(entries("/proc/self/task"), threads);
+        EXPECT_EQ(entries_in("/proc/self/fd"), files);
+        EXPECT_EQ(entries_in("/proc/self/task"), threads);
       }
       if (self.rank == 0) {
         pages = resident_pages();
-        files = entries("/proc/self/fd");
-        threads = entries("/proc/self/task");
+        files = entries_in("/proc/self/fd");
+        threads = entries_in("/proc/self/task");
       }
       self.group.barrier();
     };

@@ -1,6 +1,5 @@
 // F4, F5 and C6: a communicator whose threads cannot all be started, whose window is too large for a limit, or whose
 // options are wrong.
-#include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -35,14 +34,6 @@ void allow_threads(int n) {
   setrlimit(RLIMIT_AS, &limit);
 }
 
-int entries(const char* folder) {
-  int n = 0;
-  DIR* dir = opendir(folder);
-  while (dir != nullptr && readdir(dir) != nullptr) ++n;
-  if (dir != nullptr) closedir(dir);
-  return n;
-}
-
 // One more thread each time, until they are enough: two helpers, two lanes and the one that watches for
 // peers.
 PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}, Where::processes}) {
@@ -55,7 +46,7 @@ PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}
     make_threads_large();
     int errors = 0;
     for (int threads = 0; threads < 10; ++threads) {
-      const int tasks = entries("/proc/self/task"), files = entries("/proc/self/fd");
+      const std::int64_t tasks = entries_in("/proc/self/task"), files = entries_in("/proc/self/fd");
       allow_threads(threads);
       try {
         sluice::Communicator comm(self.group, options);
@@ -67,8 +58,8 @@ PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}
         EXPECT_NE(std::string(error.what()).find("thread"), std::string::npos) << error.what();
       }
       allow_threads(-1);
-      EXPECT_EQ(entries("/proc/self/task"), tasks) << threads << " threads allowed";
-      EXPECT_EQ(entries("/proc/self/fd"), files) << threads << " threads allowed";
+      EXPECT_EQ(entries_in("/proc/self/task"), tasks) << threads << " threads allowed";
+      EXPECT_EQ(entries_in("/proc/self/fd"), files) << threads << " threads allowed";
     }
     EXPECT_EQ(errors, 5);
   });

@@ -1,6 +1,5 @@
 // F6: the memory of a rank and the processes of another user of the machine, and memory that a peer could
 // take away.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
