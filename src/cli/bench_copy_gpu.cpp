@@ -7,6 +7,8 @@
 
 #if defined(SLUICE_CUDA)
 #include <cuda_runtime.h>
+
+#include "cli/cuda_error.h"
 #endif
 
 namespace sluice::cli {
@@ -14,10 +16,6 @@ namespace sluice::cli {
 #if defined(SLUICE_CUDA)
 
 namespace {
-
-void expect(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
-}
 
 // What a rank tells the others of its window.
 struct Offer {

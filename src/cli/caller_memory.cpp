@@ -13,16 +13,14 @@
 
 #if defined(SLUICE_CUDA)
 #include <cuda_runtime.h>
+
+#include "cli/cuda_error.h"
 #endif
 
 namespace sluice::cli {
 namespace {
 
 #if defined(SLUICE_CUDA)
-
-void expect(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
-}
 
 int current_gpu() {
   int gpu = 0;

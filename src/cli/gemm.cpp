@@ -13,6 +13,7 @@
 #include "cli/bench_rows.h"
 #include "cli/buffer.h"
 #include "cli/caller_memory.h"
+#include "cli/cuda_error.h"
 #endif
 
 namespace sluice::cli {
@@ -94,10 +95,6 @@ const Cublas& cublas() {
     return found;
   }();
   return once;
-}
-
-void expect(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(fmt::format("{}: {}", call, cudaGetErrorString(error)));
 }
 
 void expect_cublas(Cublas::Status status, const char* call) {

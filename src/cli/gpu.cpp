@@ -8,6 +8,8 @@
 
 #if defined(SLUICE_CUDA)
 #include <cuda_runtime.h>
+
+#include "cli/cuda_error.h"
 #endif
 
 namespace sluice::cli {
@@ -76,8 +78,7 @@ Gpu this_gpu() {
   Gpu gpu;
   int current = 0;
   cudaDeviceProp properties{};
-  if (const cudaError_t error = cudaGetDeviceCount(&gpu.count); error != cudaSuccess)
-    throw std::runtime_error(fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(error)));
+  expect(cudaGetDeviceCount(&gpu.count), "cudaGetDeviceCount");
   cudaGetDevice(&current);
   cudaGetDeviceProperties(&properties, current);
   char pci[24] = {};

@@ -7,14 +7,12 @@
 
 #include <mutex>
 #include <sluice/sluice.h>
-#include <stdexcept>
-#include <string>
+
+#include "cli/cuda_error.h"
 
 namespace conformance {
 
-inline void expect(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
-}
+using sluice::cli::expect;
 
 // Tests are no CUDA sources.
 inline const void* kernel_of(const char* text, const char* name) {
