@@ -129,16 +129,21 @@ void ChannelFlags::give_up(const Status& status) {
   }
 }
 
-bool ChannelFlags::leave_now() {
-  const std::int64_t at = leave_at_ns_.load(std::memory_order_relaxed);
-  if (at == 0 || now_ns() < at) return false;
+void ChannelFlags::give_up(Cause cause) {
+  if (own().failed) return;
   Status status;
   status.failed = 1;
-  status.cause = Cause::leaving;
+  status.cause = cause;
   status.by = rank_;
   status.kind = kind_;
   status.operation = operation_;
-  if (!own().failed) give_up(status);
+  give_up(status);
+}
+
+bool ChannelFlags::leave_now() {
+  const std::int64_t at = leave_at_ns_.load(std::memory_order_relaxed);
+  if (at == 0 || now_ns() < at) return false;
+  give_up(Cause::leaving);
   return true;
 }
 

@@ -72,6 +72,8 @@ class ChannelFlags {
 
   // Gives up now: the status first, then the flags of both stages, for good.
   void give_up(const core::Status& status);
+  // The same for what this rank met in the operation that runs, unless the channel has failed before.
+  void give_up(core::Cause cause);
 
   void peer_gone(int peer);
   void wake() { mine().ring(); }

@@ -13,7 +13,6 @@
 namespace sluice::cpu {
 
 using core::Report;
-using core::Status;
 using engine::now_ns;
 
 namespace {
@@ -173,7 +172,7 @@ bool CpuLane::next_step(Patience patience) {
     try {
       take_step(step, report);
     } catch (const std::bad_alloc&) {
-      give_up(core::Cause::no_memory);
+      parts_.flags->give_up(core::Cause::no_memory);
       if (!report.failure.failed) report.failure = parts_.flags->own();
     }
     return true;
@@ -214,7 +213,7 @@ void CpuLane::run(const core::Run& step, Report& report) {
   try {
     kernel();
   } catch (const std::bad_alloc&) {  // the tail still tells the peers
-    give_up(core::Cause::no_memory);
+    parts_.flags->give_up(core::Cause::no_memory);
     context.well = false;
     kernel();
   }
@@ -238,17 +237,7 @@ void CpuLane::depend(const core::Depend& step) {
   }
   if (waits) tracer_.data_there();
   if (!step.guards_block || step.event->state() != engine::LaneEvent::State::failed) return;
-  give_up(core::Cause::block_lost);
-}
-
-void CpuLane::give_up(core::Cause cause) {
-  Status status;
-  status.failed = 1;
-  status.operation = parts_.flags->operation();
-  status.kind = parts_.flags->kind();
-  status.cause = cause;
-  status.by = parts_.flags->rank();
-  if (!parts_.flags->own().failed) parts_.flags->give_up(status);
+  parts_.flags->give_up(core::Cause::block_lost);
 }
 
 }  // namespace sluice::cpu

@@ -80,7 +80,6 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   void take_step(const core::Step& step, core::Report& report);
   void run(const core::Run& step, core::Report& report);
   void depend(const core::Depend& step);
-  void give_up(core::Cause cause);
 
   Parts parts_;
   Tracer tracer_;
