@@ -161,7 +161,7 @@ PROMISE(C5, rows_past_the_capacity_are_dropped_by_rule_and_counted, {{1, 2, 3, 5
 }
 
 PROMISE(C5, an_output_without_room_is_an_error_before_anything_is_written, {{1, 2, 3}}) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     for (Counts counts : {Counts::exact, Counts::bounded}) {
       Recipe recipe = small_recipe(at.ranks, 40);
       recipe.call.layout = layout;

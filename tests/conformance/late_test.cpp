@@ -91,7 +91,7 @@ PROMISE(F1, a_peer_later_than_the_deadline_ends_the_combine_everywhere, {{2, 3}}
 }
 
 PROMISE(F1, after_a_failure_counts_are_0_and_ids_minus_1, {{2, 3}}) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     Recipe recipe = small_recipe(at.ranks, 3);
     recipe.call.layout = layout;
     recipe.call.counts = Counts::bounded;

@@ -30,14 +30,14 @@ Image image_of(const Problem& p, int rank) {
 }
 
 TEST(oracle, accepts_what_it_expects) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     const Problem p = make_problem(small(layout));
     EXPECT_TRUE(compare(p, image_of(p, 0), image_of(p, 0)).empty());
   }
 }
 
 TEST(oracle, rejects_every_kind_of_wrong_dispatch) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     const Problem p = make_problem(small(layout));
     const Image right = image_of(p, 0);
     std::int64_t filled = 0, empty = -1;

@@ -125,7 +125,7 @@ double sum_over_ranks(const sluice::Group& group, double mine) {
 
 // Case 24. <dispatch(x), y> = <x, combine(y)> over all ranks.
 PROMISE(V5, dispatch_and_combine_are_adjoint, {{1, 2, 4}}) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     Recipe recipe = base(at, layout, 24);
     recipe.experts = 8;
     recipe.tokens = {32};
@@ -163,7 +163,7 @@ PROMISE(V5, dispatch_and_combine_are_adjoint, {{1, 2, 4}}) {
 
 // The gradients of the weights travel as side values, one per row, to the slot that chose it.
 PROMISE(V5, side_values_bring_the_gradients_of_the_weights_home, {{1, 2, 3}}) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     Recipe recipe = base(at, layout, 25);
     recipe.missing = 0.2;
     const Job job(recipe);
@@ -204,7 +204,7 @@ PROMISE(V6, a_nan_stays_in_its_row, {{2, 3}}) {
 
 // A token that goes nowhere is full of NaN, and so is all padding that combine is given (give_back()).
 PROMISE(V6, the_nan_of_a_masked_row_reaches_nobody, {{2, 4}}) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     Recipe recipe = base(at, layout, 62);
     recipe.call.counts = Counts::bounded;
     recipe.call.quantise = Quantise::e4m3;

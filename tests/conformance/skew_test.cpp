@@ -12,7 +12,7 @@ PROMISE(S6, skewed_routing_is_exact, {{1, 2, 3, 5}}) {
                               Routing::log_normal, Routing::ten_random, Routing::nowhere};
   std::uint64_t seed = 600;
   for (Routing routing : routings)
-    for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+    for (Layout layout : layouts) {
       Recipe recipe;
       recipe.seed = ++seed;
       recipe.ranks = at.ranks;

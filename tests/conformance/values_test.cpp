@@ -80,7 +80,7 @@ PROMISE(V1, strided_inputs_own_outputs_and_statistics, {{1, 2, 4, 5}}) {
 }
 
 PROMISE(V1, a_weight_keeps_its_bits_in_every_layout, {{1, 2}}) {
-  for (Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
+  for (Layout layout : layouts) {
     Recipe recipe = small_recipe(at.ranks, 42);
     recipe.call.layout = layout;
     const Job job(recipe);
