@@ -40,9 +40,9 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
   app.add_option("--capacity", flags.capacity,
                  "Rows (padded: per expert) of a result; 0 = the upper bound [0; padded: what the fullest "
                  "expert gets]")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      ->check(CLI::Range(std::int64_t{0}, limits::elements));
   app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->check(CLI::Range(std::int64_t{1}, limits::alignment))
       ->capture_default_str();
   app.add_option("--routing", flags.routing,
                  fmt::format("{}|FILE; S from 0 to 100; when a file has too few tokens, the first follow after the last",
@@ -91,14 +91,14 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   app.add_flag("--cached", flags.cached, "Dispatch with the reused route instead of the plain one");
   app.add_flag("--quantise", flags.quantise, "Dispatch quantises the rows to e4m3 on the way");
   app.add_option("--num-sms", flags.num_sms, "SMs (CPU: workers) of each rank; 0 = the communicator's")
-      ->check(CLI::Range(0, 1024))
+      ->check(CLI::Range(0, limits::num_sms))
       ->capture_default_str();
   app.add_option("--method", flags.method, "How bytes move")
       ->check(CLI::IsMember({"automatic"}).description(""))
       ->type_name("automatic")
       ->capture_default_str();
   app.add_option("--workers", flags.workers, "CPU engine: threads that serve a rank; 0 = cores / ranks")
-      ->check(CLI::Range(0, 1024))
+      ->check(CLI::Range(0, limits::workers))
       ->capture_default_str();
   app.add_option("--iters", flags.iters, "Measured iterations")
       ->check(CLI::Range(1, 1'000'000))

@@ -113,7 +113,7 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
   add_seed(app, flags.seed, "Seed of everything that is random");
   app.add_flag("--json", flags.json, "One JSON object per line on standard output, nothing else");
   app.add_option("--deadline-ms", flags.deadline_ms, "How long to wait for a peer, with --launch env also for all to meet; 0 = without end")
-      ->check(CLI::Range(0, 1 << 30))
+      ->check(CLI::Range(0, limits::deadline_ms))
       ->each([&flags](const std::string&) { flags.deadline_given = true; })
       ->capture_default_str();
 }
