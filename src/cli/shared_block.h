@@ -9,7 +9,7 @@ namespace sluice::cli {
 
 class SharedBlock {
  public:
-  // Zeroed; shared with the children that are forked later, and with threads. Throws std::system_error.
+  // Zeroed; shared with the children that are forked later, and with threads. Throws std::runtime_error.
   explicit SharedBlock(std::size_t bytes);
   // Common to the processes of a group on one machine: rank 0 makes it, the others open it. Collective.
   SharedBlock(std::size_t bytes, const Group& group);
