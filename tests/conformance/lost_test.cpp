@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -195,6 +196,14 @@ PROMISE(F4, a_process_may_end_without_destroying_anything, {{2, 3}}) {
   });
 }
 
+// Of the CPU engine, in this process.
+int mapped_windows() {
+  int n = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) n += line.find("memfd:sluice-window") != std::string::npos;
+  return n;
+}
+
 PROMISE(F4, no_descriptor_thread_or_mapping_is_left, {{2, 3}, Where::processes}) {
   const Job job(small_recipe(at.ranks, 10));
   RunOptions options;
@@ -208,8 +217,12 @@ PROMISE(F4, no_descriptor_thread_or_mapping_is_left, {{2, 3}, Where::processes})
             self.group = sluice::Group::from_environment();
             sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
             round_trip(comm, job, self.rank, {});
+            if (!on_cuda()) {
+              EXPECT_EQ(mapped_windows(), self.size) << "its own and those of its peers";
+            }
             self.group = {};
           }
+          EXPECT_EQ(mapped_windows(), 0);
           if (turn > 0) {
             EXPECT_EQ(entries_in("/proc/self/fd"), files) << "descriptors in turn " << turn;
             EXPECT_EQ(entries_in("/proc/self/task"), threads) << "threads in turn " << turn;
