@@ -52,7 +52,7 @@ CombineBlocks take_combine_blocks(const CombineArgs& args, const CombineCall& ca
     b.weights = slices.take<float>(packed && call.weights ? packed_rows : 0);
     b.values_sent = slices.take<float>(call.values ? packed_rows * tables.topk : 0);
   });
-  const std::int64_t out_bytes = args.output.given() ? 0 : align_up(tables.tokens * call.hidden * size_of(call.dtype), 256);
+  const std::int64_t out_bytes = args.output.given() ? 0 : align_up(tables.tokens * call.hidden * size_of(call.dtype), Arena::unit);
   const std::int64_t value_bytes = call.values ? tables.tokens * tables.topk * 4 : 0;
   b.output = memory.allocate(out_bytes + value_bytes, Owner::result, Arena::End::low);
   b.out = args.output.given() ? args.output.as<std::byte>() : b.output->data();

@@ -105,7 +105,7 @@ std::vector<SizeTerm> arena_terms(const CommunicatorOptions& o, const Topology& 
   terms.push_back({"combine: weights and values", c * packed * 4 * (o.topk + 1)});
   terms.push_back({"routes", 4 * c * route.bytes()});
   terms.push_back({"operations in flight", 4 * c * (packed * o.topk * 4 + t.ranks * 256 + 1024)});
-  terms.push_back({"rounding to blocks", c * 64 * 256});
+  terms.push_back({"rounding to blocks", c * 64 * Arena::unit});
   return terms;
 }
 
