@@ -25,9 +25,17 @@ int edit_distance(const std::string& a, const std::string& b) {
   return d[a.size()][b.size()];
 }
 
-const CLI::App* chosen_command(const CLI::App& program) {
-  const auto chosen = program.get_subcommands();
-  return chosen.empty() ? &program : chosen.front();
+// The program, and the command and its command that were chosen.
+std::vector<const CLI::App*> chosen_commands(const CLI::App& program) {
+  std::vector<const CLI::App*> chosen{&program};
+  while (!chosen.back()->get_subcommands().empty()) chosen.push_back(chosen.back()->get_subcommands().front());
+  return chosen;
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  return names;
 }
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -143,17 +151,14 @@ std::string nearest(const std::string& text, const std::vector<std::string>& nam
 
 std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error,
                            const std::vector<std::string>& arguments) {
-  const CLI::App* app = chosen_command(program);
-  if (app == &program) {
-    std::vector<std::string> names;
-    for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(command->get_name());
-    const std::string word = arguments.empty() ? "" : arguments.front();
+  const auto chosen = chosen_commands(program);
+  const CLI::App* const app = chosen.back();
+  if (const auto names = commands_of(*app); !names.empty()) {
+    const std::string word = arguments.size() < chosen.size() ? "" : arguments[chosen.size() - 1];
     if (word.empty()) return fmt::format("a command is missing: {}", fmt::join(names, ", "));
-    const auto known = word.starts_with('-') ? flags_of(program) : names;
-    if (word.starts_with('-')) return with_suggestion(fmt::format("unknown flag {}", word), nearest(word, known));
+    if (word.starts_with('-')) return with_suggestion(fmt::format("unknown flag {}", word), nearest(word, flags_of(*app)));
     return with_suggestion(fmt::format("unknown command {}; the commands are {}", word, fmt::join(names, ", ")),
-                           nearest(word, known));
+                           nearest(word, names));
   }
   const auto flags = flags_of(*app);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {

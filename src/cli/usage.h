@@ -27,6 +27,7 @@ Command add_check(CLI::App& program);
 Command add_info(CLI::App& program);
 Command add_run(CLI::App& program);
 Command add_routing(CLI::App& program);
+Command add_trace(CLI::App& program);
 
 // For an option whose value is one of `names`.
 template <class Enum>

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* commands[] = {"demo", "bench", "check", "info", "run", "routing"};
+constexpr const char* commands[] = {"demo", "bench", "check", "info", "run", "routing", "trace"};
 
 TEST(usage, help_everywhere) {
   const Ran all = run_program({"--help"});
@@ -23,6 +23,7 @@ TEST(usage, help_everywhere) {
     EXPECT_THAT(ran.out, HasSubstr("Usage")) << command;
     EXPECT_EQ(ran.err, "");
   }
+  EXPECT_THAT(run_program({"trace", "merge", "--help"}).out, HasSubstr("--output"));
   EXPECT_THAT(run_program({"--version"}).out, HasSubstr("sluice 0."));
 }
 
@@ -104,6 +105,13 @@ TEST(usage, bad_usage_is_2_one_sentence_and_the_nearest_flag) {
       {{"bench", "--topk", "9", "--experts", "8"}, "--topk"},
       {{"bench", "--routing", "zipf"}, "zipf"},
       {{"routing", "--like", "uniform"}, "--output"},
+      {{"trace"}, "a command is missing: merge\n"},
+      {{"trace", "mrege", "x"}, "did you mean merge?"},
+      {{"trace", "--jsn"}, "unknown flag --jsn\n"},
+      {{"trace", "merge"}, "DIR is required"},
+      {{"trace", "merge", "x"}, "--output"},
+      {{"trace", "merge", "x", "--outpt", "y"}, "--output"},
+      {{"trace", "merge", "x", "y", "-o", "z"}, "an argument is too many: y\n"},
   });
 }
 
@@ -129,6 +137,12 @@ TEST(usage, help_lists_every_model_of_routing) {
   for (const char* command : {"bench", "routing"})
     EXPECT_THAT(run_program({command, "--help"}).out,
                 HasSubstr("uniform|zipf:S|lognormal:S|deepseek|olmoe|qwen|mixtral")) << command;
+}
+
+TEST(usage, two_things_cannot_both_go_to_standard_output) {
+  const Ran ran = run_program({"trace", "merge", "/tmp", "-o", "-", "--json"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("-o - and --json both want standard output"));
 }
 
 TEST(usage, bad_usage_in_json_is_an_error_record_too) {
