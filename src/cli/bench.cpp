@@ -4,15 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "cli/bench_case.h"
 #include "cli/bench_rank.h"
+#include "cli/bench_waits.h"
 #include "cli/json.h"
 #include "cli/machine.h"
+#include "cli/percentile.h"
 #include "cli/say.h"
 #include "cli/usage.h"
 
@@ -24,15 +25,8 @@ struct BenchResult {
   BenchCase bench;
   RankTimes first;             // rank 0's workers, nodes and engine
   std::vector<Series> series;  // by start; per iteration the slowest rank's
+  std::vector<std::vector<double>> wait_for_us;  // traced: by who waits, and for whom
 };
-
-// The smallest value that at least `share` of all do not exceed.
-double percentile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const auto at = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[at == 0 ? 0 : at - 1];
-}
 
 void keep_slowest(std::vector<double>& slowest, const std::vector<double>& times) {
   slowest.resize(std::max(slowest.size(), times.size()), 0.0);
@@ -44,6 +38,8 @@ void keep_slowest(Series& slowest, const Series& times) {
   keep_slowest(slowest.host_us, times.host_us);
   keep_slowest(slowest.gemm_us, times.gemm_us);
   keep_slowest(slowest.gemm_alone_us, times.gemm_alone_us);
+  keep_slowest(slowest.wait_us, times.wait_us);
+  keep_slowest(slowest.move_us, times.move_us);
   slowest.copy_us.resize(times.copy_us.size());
   for (std::size_t f = 0; f < times.copy_us.size(); ++f) keep_slowest(slowest.copy_us[f], times.copy_us[f]);
 }
@@ -58,8 +54,8 @@ double copy_p50(const Series& times) {
 Json pack(const RankTimes& times) {
   Json series = Json::array();
   for (const Series& s : times.series)
-    series.push_back({s.op_us, s.host_us, s.copy_us, s.gemm_us, s.gemm_alone_us});
-  return {{"series", series},        {"gemm_sms", times.gemm_sms}, {"workers", times.workers},
+    series.push_back({s.op_us, s.host_us, s.copy_us, s.gemm_us, s.gemm_alone_us, s.wait_us, s.move_us});
+  return {{"series", series},        {"wait_for", times.wait_for_us}, {"gemm_sms", times.gemm_sms}, {"workers", times.workers},
           {"nodes", times.nodes},    {"engine", times.engine},     {"gpu", times.gpu.name},
           {"gpus", times.gpu.count}, {"driver", times.gpu.driver}, {"cuda", times.gpu.cuda}};
 }
@@ -68,7 +64,8 @@ RankTimes unpack(const std::string& bytes) {
   const Json object = Json::from_cbor(bytes);
   RankTimes times;
   for (const Json& s : object.at("series"))
-    times.series.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
+    times.series.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6)});
+  times.wait_for_us = object.at("wait_for").get<std::vector<double>>();
   times.gemm_sms = object.at("gemm_sms");
   times.workers = object.at("workers");
   times.nodes = object.at("nodes");
@@ -114,6 +111,7 @@ BenchResult measure(Launcher& launcher, const BenchCase& bench) {
     const RankTimes times = unpack(bytes);
     result.series.resize(times.series.size());
     for (std::size_t s = 0; s < times.series.size(); ++s) keep_slowest(result.series[s], times.series[s]);
+    if (!times.wait_for_us.empty()) result.wait_for_us.push_back(times.wait_for_us);
     if (&bytes == &results.front()) result.first = times;
   }
   return result;
@@ -184,6 +182,20 @@ Json overlap_record(const BenchResult& result, Start start) {
   return record;
 }
 
+// Null where nothing was traced.
+void describe_waits(Json& record, const BenchResult& result) {
+  const BenchFlags& flags = result.bench.flags;
+  const Series& times = result.series.front();
+  record["late"] = flags.late ? Json(text_of(*flags.late, flags.side())) : Json(nullptr);
+  record["offload"] = nullptr;
+  for (const char* name : {"wait_us", "move_us", "wait_for"}) record[name] = nullptr;
+  if (times.wait_us.size() != times.op_us.size()) return;
+  const auto median = std::find(times.op_us.begin(), times.op_us.end(), percentile(times.op_us, 0.5)) - times.op_us.begin();
+  record["wait_us"] = times.wait_us[static_cast<std::size_t>(median)];
+  record["move_us"] = times.move_us[static_cast<std::size_t>(median)];
+  record["wait_for"] = result.wait_for_us;
+}
+
 Json bench_record(const BenchResult& result, Start start, Launch launch) {
   Json record = make_record("bench");
   describe_case(record, result, launch);
@@ -200,7 +212,7 @@ Json bench_record(const BenchResult& result, Start start, Launch launch) {
   record["wire_gbs"] = gigabytes_per_second(bench.wire_bytes_max(), p50);
   record["logical_gbs"] = gigabytes_per_second(bench.logical_bytes_max(), p50);
   record["overlap"] = overlap_record(result, start);
-  for (const char* name : {"late", "offload", "wait_us", "move_us"}) record[name] = nullptr;
+  describe_waits(record, result);
   record["ok"] = true;
   record["machine"] = machine_record(result.first.gpu);
   return record;
@@ -236,6 +248,7 @@ void print_row(const Json& record) {
              record["experts"].get<int>(), record["topk"].get<int>(), us("p10_us"), us("p50_us"),
              us("p90_us"), us("host_us"), us("copy_us"), ratio, us("wire_gbs"));
   if (!record["overlap"].is_null()) print_overlap(record["overlap"]);
+  if (!record["wait_for"].is_null()) print_waits(record);
   std::fflush(stdout);
 }
 
@@ -251,6 +264,7 @@ int run_bench(const BenchFlags& flags) {
   require_legal_overlap(flags);
   const auto starts = flags.overlap ? std::vector{Start::op, Start::gemm} : std::vector{Start::alone};
   Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks, flags.common.meeting_ms());
+  require_legal_late(flags, launcher.ranks());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   bool heading = launcher.prints() && !flags.common.json;
   for (const std::int64_t tokens : flags.shape.tokens) {

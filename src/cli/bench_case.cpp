@@ -119,6 +119,18 @@ void require_legal_overlap(const BenchFlags& flags) {
     throw UsageError("--overlap gemm wants rows that move beside the GEMMs; --tokens 0 has none");
 }
 
+void require_traced_engine(const CommonFlags& flags, const char* flag) {
+  if (flags.engine != "cpu")
+    throw UsageError(fmt::format("{} wants --engine cpu; operations of the CUDA engine are not traced in this version", flag));
+}
+
+void require_legal_late(const BenchFlags& flags, int ranks) {
+  if (flags.late_side && !flags.late) throw UsageError("--late-side says what makes a rank late; say which and how much with --late RANK:MS");
+  if (flags.traced()) require_traced_engine(flags.common, flags.late ? "--late" : "--trace");
+  if (flags.late && flags.late->rank >= ranks)
+    throw UsageError(fmt::format("--late {}:{}: there is no rank {}, only {} to {}", flags.late->rank, flags.late->ms, flags.late->rank, 0, ranks - 1));
+}
+
 BenchCase make_case(const BenchFlags& flags, Op op, int ranks, std::int64_t tokens) {
   BenchCase bench;
   bench.flags = flags;
@@ -148,6 +160,9 @@ CommunicatorOptions options_of(const BenchCase& bench) {
   options.first_expert = bench.first_expert;
   options.deadline_ms = flags.common.deadline_ms;
   options.workers = flags.workers;
+  options.trace_dir = flags.trace_dir;
+  // All iterations, for the medians; a file has at least what it has by default.
+  if (flags.traced()) options.trace_operations = flags.trace_dir.empty() ? flags.iters : std::max(flags.iters, 4096);
   return options;
 }
 

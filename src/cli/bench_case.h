@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_late.h"
 #include "cli/common_flags.h"
 #include "cli/decisions.h"
 #include "cli/gemm.h"
@@ -45,8 +46,15 @@ struct BenchFlags {
   std::string method = "automatic";
   int workers = 0;
   std::optional<GemmShape> overlap;
+  std::optional<Late> late;
+  std::optional<LateSide> late_side;  // nobody said: host
+  std::string trace_dir;
   int iters = 20;
   int warmup = 3;
+
+  // What is waited for is told only where something was asked for that costs a little anyway.
+  bool traced() const { return late || !trace_dir.empty(); }
+  LateSide side() const { return late_side.value_or(LateSide::host); }
 };
 
 // `info --size` takes them too.
@@ -81,6 +89,10 @@ void require_legal_rows(const BenchFlags& flags, Op op);
 
 // Throws UsageError where GEMMs cannot run beside what these flags ask for.
 void require_legal_overlap(const BenchFlags& flags);
+
+// Throws UsageError where nobody can be late, or nothing traced, as these flags say.
+void require_legal_late(const BenchFlags& flags, int ranks);
+void require_traced_engine(const CommonFlags& flags, const char* flag);
 
 // Decisions of every rank: of the file (each rank takes the next `tokens`), or generated. Throws
 // UsageError and FileError.

@@ -52,7 +52,7 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
 
 // Flags of later versions: named, so that using one says so instead of being a riddle.
 void add_later_flags(CLI::App& app) {
-  for (const char* name : {"--late", "--late-side", "--offload", "--shared-link"}) {
+  for (const char* name : {"--offload", "--shared-link"}) {
     app.add_option_function<std::string>(
            name,
            [name](const std::string&) {
@@ -76,6 +76,28 @@ void add_overlap(CLI::App& app, BenchFlags& flags) {
          "Measure beside GEMMs, started after and before: gemm[:MxNxK] [8192x4096x7168]; with --engine cuda "
          "only")
       ->type_name("gemm[:MxNxK]");
+}
+
+void add_late(CLI::App& app, BenchFlags& flags) {
+  app.add_option_function<std::string>(
+         "--late",
+         [&flags](const std::string& text) {
+           flags.late = parse_late(text);
+           if (flags.late) return;
+           throw CLI::ValidationError("--late " + text + " is not RANK:MS, a rank and the milliseconds, at most 60000, that it is late");
+         },
+         "In each measured iteration this rank makes its call that many milliseconds after the others; tells who waited for "
+         "whom; CPU engine alone")
+      ->type_name("RANK:MS");
+  app.add_option_function<std::string>(
+         "--late-side",
+         [&flags](const std::string& text) { flags.late_side = text == "host" ? LateSide::host : LateSide::device; },
+         "What makes it late: its thread sleeps, or its device works, which for the CPU engine is that thread, computing [host]")
+      ->check(CLI::IsMember({"host", "device"}).description(""))
+      ->type_name("host|device");
+  app.add_option("--trace", flags.trace_dir,
+                 "Folder for the traces of the ranks, for sluice trace; tells who waited for whom; CPU engine alone")
+      ->type_name("DIR");
 }
 
 }  // namespace
@@ -107,6 +129,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   add_overlap(app, flags);
+  add_late(app, flags);
   add_later_flags(app);
 }
 

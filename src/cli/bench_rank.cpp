@@ -15,6 +15,7 @@
 #include "cli/bench_copy.h"
 #include "cli/bench_copy_gpu.h"
 #include "cli/bench_rows.h"
+#include "cli/bench_waits.h"
 #include "cli/engine_views.h"
 #include "cli/exchange.h"
 #include "cli/gemm.h"
@@ -191,17 +192,28 @@ class BenchRank {
       if (i == 0) start_over();
       for (const Start start : {Start::alone, Start::op, Start::gemm}) {
         const auto at = static_cast<std::size_t>(start);
-        if (at < times_.series.size()) measure(*yardstick, start, times_.series[at]);
+        if (at < times_.series.size()) measure(*yardstick, i, start, times_.series[at]);
       }
       if (i < 0 && gemms_) gemms_at_once_ = enough_gemms();
     }
     meet();
+    if (bench_.flags.traced()) tell_waits();
   }
 
-  // One iteration with one start.
-  void measure(Yardstick& yardstick, Start start, Series& series) {
+  void tell_waits() {
+    inputs_free_.wait();  // only then a combine has ended
+    Waits waits = waits_of(comm_.trace(), bench_.flags.iters);
+    times_.series.front().wait_us = std::move(waits.wait_us);
+    times_.series.front().move_us = std::move(waits.move_us);
+    times_.wait_for_us = std::move(waits.wait_for_us);
+  }
+
+  // One start of iteration `i`, which is negative for a warm-up.
+  void measure(Yardstick& yardstick, int i, Start start, Series& series) {
     if (start != Start::alone) measure_gemms(start, series);
     begin(start);
+    const std::optional<Late>& late = bench_.flags.late;
+    if (late && late->rank == context_.rank && i >= 0) be_late(*late, bench_.flags.side());
     measure_op(start, series);
     if (start != Start::alone && gemms_) series.gemm_us.push_back(gemms_->finish());
     const std::vector<CopyForm> forms = yardstick.forms();
@@ -249,7 +261,10 @@ class BenchRank {
       series.op_us.push_back(microseconds(called, Clock::now()));
       series.host_us.push_back(microseconds(called, returned));
     };
-    bench_.op == Op::dispatch ? time(comm_.dispatch(args_)) : time(comm_.combine(back_));
+    if (bench_.op == Op::dispatch) return time(comm_.dispatch(args_));
+    const CombineResult home = comm_.combine(back_);
+    time(home);
+    inputs_free_ = home.inputs_free;
   }
 
   // Each takes at least as long as alone, so these outlast what the last iteration has measured, by one.
@@ -272,6 +287,7 @@ class BenchRank {
   Exchange exchange_;
   DispatchArgs args_;
   CombineArgs back_;
+  Event inputs_free_;  // of the last combine
   std::string wrong_;
   RankTimes times_;
 };

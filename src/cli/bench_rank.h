@@ -23,10 +23,14 @@ struct Series {
   // Per GEMM, on the ranks that start them: beside the operation, and with as many SMs beside nothing.
   std::vector<double> gemm_us;
   std::vector<double> gemm_alone_us;
+  // Traced: of the operation, to its wait and to its move.
+  std::vector<double> wait_us;
+  std::vector<double> move_us;
 };
 
 struct RankTimes {
   std::vector<Series> series;  // by start; only `alone` without --overlap
+  std::vector<double> wait_for_us;  // traced: how long this rank waited for each, median
   int gemm_sms = 0;            // to which GEMMs that start first are limited
   int workers = 0;             // a GPU engine: SMs
   int nodes = 1;

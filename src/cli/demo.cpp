@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/bench_case.h"
 #include "cli/demo_report.h"
 #include "cli/engine_views.h"
 #include "cli/json.h"
@@ -30,6 +31,7 @@ struct DemoFlags {
   int topk = 0;
   int hidden = 256;
   int inner = 64;
+  std::string trace_dir;
 };
 
 // The whole job, equal on all ranks.
@@ -119,6 +121,7 @@ CommunicatorOptions options_of(const DemoPlan& plan) {
   options.layout = Layout::grouped;
   options.first_expert = plan.first_expert;
   options.deadline_ms = plan.flags.common.deadline_ms;
+  options.trace_dir = plan.flags.trace_dir;
   return options;
 }
 
@@ -227,6 +230,7 @@ DemoReport judge(const DemoPlan& plan, const std::vector<std::string>& results) 
 }
 
 int run_demo(const DemoFlags& flags) {
+  if (!flags.trace_dir.empty()) require_traced_engine(flags.common, "--trace");
   Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks, flags.common.meeting_ms());
   const DemoPlan plan = make_plan(flags, launcher.ranks());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
@@ -279,6 +283,7 @@ Command add_demo(CLI::App& program) {
   app->add_option("--inner", flags->inner, "Inner elements of each expert's feed-forward")
       ->check(CLI::Range(1, 32768))
       ->capture_default_str();
+  app->add_option("--trace", flags->trace_dir, "Folder for the traces of the ranks, for sluice trace; CPU engine alone")->type_name("DIR");
   return {app, [flags] { return run_demo(*flags); }};
 }
 

@@ -236,7 +236,7 @@ Command add_info(CLI::App& program) {
   app->get_option("--ranks")->description(fmt::format("Number of ranks [{}]", flags->bench.common.default_ranks));
   // Taken, so that a bench's command line fits, but without effect on the size.
   for (const char* name : {"--launch", "--counts", "--op", "--cached", "--quantise", "--num-sms", "--method",
-                           "--workers", "--overlap", "--iters", "--warmup", "--deadline-ms"})
+                           "--workers", "--overlap", "--late", "--late-side", "--trace", "--iters", "--warmup", "--deadline-ms"})
     app->get_option(name)->group("");
   return {app, [flags, app] {
             for (const CLI::Option* option : app->get_options()) {

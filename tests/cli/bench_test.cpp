@@ -18,7 +18,7 @@ constexpr const char* field_names[] = {
     "topk",   "experts", "dtype",          "layout",  "counts",     "cached",   "quantise",    "routing",
     "seed",   "iters",   "workers",        "method",  "num_sms",    "gpu_sms",  "p10_us",      "p50_us",
     "p90_us", "host_us", "bytes_recv_max", "copy_us", "copy_ratio", "wire_gbs", "logical_gbs", "overlap",
-    "late",   "offload", "wait_us",        "move_us", "ok",         "machine"};
+    "late",   "offload", "wait_us",        "move_us", "wait_for", "ok", "machine"};
 
 std::vector<json> bench(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"bench", "--json", "--iters", "5", "--warmup", "1"});
