@@ -24,6 +24,7 @@ FORBIDDEN = {
     "src/engine": r'"(api|cli)/',
     "src/engine/cpu": r'"engine/cuda/',
     "src/engine/cuda": r'"engine/cpu/',
+    "src/doctor": r'"(boot|core|engine|api|cli|net|trace|tune)/|cuda|<thread>',
     "src/api": r'"cli/',
     "include/sluice": r'"|<(?!sluice/)[^>]*[./]',
 }
