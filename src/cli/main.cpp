@@ -57,7 +57,7 @@ int program(int argc, char** argv) {
   app.set_version_flag("--version", std::string("sluice ") + version());
   const std::vector<Command> commands{add_demo(app), add_bench(app), add_check(app),
                                       add_info(app), add_run(app),   add_routing(app),
-                                      add_trace(app)};
+                                      add_trace(app),  add_doctor(app)};
   const bool json = wants_json(arguments);
   try {
     app.parse(argc, argv);

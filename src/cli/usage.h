@@ -28,6 +28,7 @@ Command add_info(CLI::App& program);
 Command add_run(CLI::App& program);
 Command add_routing(CLI::App& program);
 Command add_trace(CLI::App& program);
+Command add_doctor(CLI::App& program);
 
 // For an option whose value is one of `names`.
 template <class Enum>
