@@ -14,7 +14,7 @@ struct EngineInfo {
   bool usable = false;
   std::string reason;      // why not; empty when usable
   std::string await_form;  // how a lane waits for peers
-  std::string detail;      // CPU: the SIMD target in use
+  std::string detail;      // CPU: the SIMD target in use; before the first communicator, that of SLUICE_CPU_TARGET or the best
 };
 
 struct EnvironmentVariable {

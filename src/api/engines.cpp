@@ -1,5 +1,7 @@
 #include "api/engines.h"
 
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include <sluice/errors.h>
@@ -25,12 +27,34 @@ std::string no_cuda() {
 #endif
 }
 
+// Once: the target is the process's, and must not change while operations run.
+std::atomic<bool> target_taken = false;
+
+void take_target() {
+  static const bool taken = [] {
+    const std::string target = api::cpu_target_from_environment();
+    if (!target.empty()) cpu::use_simd_target(target.c_str());
+    return true;
+  }();
+  target_taken = taken;
+}
+
+// The target in use or, before the first communicator, the one that it would take.
+EngineInfo cpu_info() {
+  try {
+    const std::string target = target_taken ? "" : api::cpu_target_from_environment();
+    return {"cpu", true, "", "spins briefly, then sleeps on a futex",
+            target.empty() ? cpu::simd_target() : cpu::find_simd_target(target.c_str())};
+  } catch (const ArgumentError& error) {
+    return {"cpu", false, error.what(), "", ""};
+  }
+}
+
 }  // namespace
 
 std::vector<EngineInfo> engines() {
   const std::string reason = no_cuda();
-  return {{"cuda", reason.empty(), reason, reason.empty() ? "stream memory operations, or a host thread" : "", ""},
-          {"cpu", true, "", "spins briefly, then sleeps on a futex", cpu::simd_target()}};
+  return {{"cuda", reason.empty(), reason, reason.empty() ? "stream memory operations, or a host thread" : "", ""}, cpu_info()};
 }
 
 namespace api {
@@ -38,13 +62,7 @@ namespace api {
 const EngineEntry& find_engine(const std::string& name) {
   static constexpr EngineEntry cpu{"cpu", true, true, cpu::engine_bytes, cpu::make_engine};
   if (name.empty() || name == "cpu") {
-    // Once: the target is the process's, and must not change while operations run.
-    static const bool chosen = [] {
-      const std::string target = cpu_target_from_environment();
-      if (!target.empty()) cpu::use_simd_target(target.c_str());
-      return true;
-    }();
-    static_cast<void>(chosen);
+    take_target();
     return cpu;
   }
   if (name == "cuda") {

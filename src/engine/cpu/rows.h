@@ -44,9 +44,11 @@ void quantise_row(std::uint8_t* out, void* scales, const void* row, DataType typ
 const char* simd_target();
 
 // Every target this machine and build can run, best first, and the switch between them (SLUICE_CPU_TARGET
-// and tests). Throws ArgumentError for a name that is not in the list. Not while operations run.
+// and tests). A name may be written in small letters; "scalar" is the last. Throws ArgumentError for one that is not in
+// the list. No switch while operations run.
 int simd_target_count();
 const char* simd_target_name(int index);
+const char* find_simd_target(const char* name);  // the target that would be used
 void use_simd_target(const char* name);
 
 }  // namespace sluice::cpu

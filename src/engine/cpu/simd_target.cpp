@@ -18,9 +18,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <strings.h>
+
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <sluice/errors.h>
@@ -39,15 +40,14 @@ const std::vector<std::int64_t>& targets() {
   return all;
 }
 
-std::int64_t target_called(std::string_view name) {
-  if (name == "scalar") return targets().back();
+std::int64_t target_called(const std::string& name) {
+  if (strcasecmp(name.c_str(), "scalar") == 0) return targets().back();  // whatever Highway calls it
   std::string names;
   for (const std::int64_t target : targets()) {
-    if (name == hwy::TargetName(target)) return target;
+    if (strcasecmp(name.c_str(), hwy::TargetName(target)) == 0) return target;
     names += std::string(names.empty() ? "" : ", ") + hwy::TargetName(target);
   }
-  throw ArgumentError("no SIMD target is called \"" + std::string(name) + "\" on this machine; choose one of " +
-                      names + ", or \"scalar\"");
+  throw ArgumentError("no SIMD target is called \"" + name + "\" on this machine; choose one of " + names);
 }
 
 }  // namespace
@@ -60,6 +60,8 @@ const char* simd_target() {
 int simd_target_count() { return static_cast<int>(targets().size()); }
 
 const char* simd_target_name(int index) { return hwy::TargetName(targets().at(static_cast<std::size_t>(index))); }
+
+const char* find_simd_target(const char* name) { return hwy::TargetName(target_called(name ? name : "")); }
 
 void use_simd_target(const char* name) {
   static std::mutex mutex;
