@@ -82,7 +82,7 @@ struct CommunicatorOptions {
   int experts = 256;                   // in all
   std::int64_t hidden = 7168;          // elements per row
   int topk = 8;                        // 0: sized for dispatches by rank_mask, which bring no ids and weights
-  DataType dtype = DataType::bf16;
+  DataType dtype = DataType::bf16;     // of the rows of dispatch: not int32, int64
   Layout layout = Layout::packed;
   std::int64_t alignment = 1;          // grouped: rows to which each expert's start is aligned
   std::int64_t capacity = 0;           // rows (padded: per expert) of one result; 0 = the upper bound

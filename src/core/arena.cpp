@@ -82,7 +82,8 @@ Arena::Block Arena::allocate(std::int64_t bytes, Owner owner, End end) {
   const auto it = find(size, end);
   if (it == gaps_.end()) {
     throw CapacityError(fmt::format("the arena has no free block of {} bytes: the largest is {} of {} bytes ({}); "
-                                    "drop results and routes earlier, or raise arena_bytes",
+                                    "make the communicator for this hidden, layout and alignment, or raise arena_bytes, or "
+                                    "drop earlier results and routes",
                                     size, largest(bytes_), bytes_, describe_use()));
   }
   const std::int64_t start = it->first, left = it->second.bytes - size;

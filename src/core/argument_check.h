@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,11 @@
 
 namespace sluice::core {
 
+// What dispatch moves.
+inline constexpr std::initializer_list<DataType> types_of_rows = {DataType::bf16, DataType::fp16, DataType::fp32,
+                                                                  DataType::e4m3, DataType::e5m2, DataType::int8,
+                                                                  DataType::uint8, DataType::fp4x2};
+
 class ArgumentCheck {
  public:
   // `where` must outlive it: a check takes no memory unless it refuses.
@@ -22,8 +28,9 @@ class ArgumentCheck {
   void require(bool holds, const char* what) const {
     if (!holds) refuse(what);
   }
-  void between(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) const {
-    if (value < low || value > high) refuse(fmt::format("{} = {} is outside {} to {}", name, value, low, high));
+  // `limit` says what `high` is, where it is no limit of the documents.
+  void between(const char* name, std::int64_t value, std::int64_t low, std::int64_t high, const char* limit = "") const {
+    if (value < low || value > high) refuse(fmt::format("{} = {} is outside {} to {}{}", name, value, low, high, limit));
   }
 
   // An enum with values 0 to last.
@@ -46,17 +53,22 @@ class ArgumentCheck {
       for (const std::int64_t n : dims) want += (want.empty() ? "" : ", ") + (n < 0 ? "any" : std::to_string(n));
       refuse(fmt::format("{} has shape [{}], but [{}] is needed{}", name, shape_of(view), want, source));
     }
-    if (view.elements() > 0 && !view.data) refuse(fmt::format("{} has shape [{}] but a null pointer", name, shape_of(view)));
+    if (view.elements() > 0 && !view.data) {
+      refuse(fmt::format("{} has shape [{}] but a null pointer; null is legal only where the shape has a 0", name, shape_of(view)));
+    }
   }
 
   template <class View>
-  void type(const char* name, const View& view, std::initializer_list<DataType> types) const {
+  void type(const char* name, const View& view, std::initializer_list<DataType> types, const char* cure = "") const {
+    type(name, view.dtype, types, cure);
+  }
+  void type(const char* name, DataType given, std::initializer_list<DataType> types, const char* cure = "") const {
     for (const DataType t : types) {
-      if (view.dtype == t) return;
+      if (given == t) return;
     }
     std::string want;
     for (const DataType t : types) want += fmt::format("{}{}", want.empty() ? "" : ", ", name_of(t));
-    refuse(fmt::format("{} has element type {}; possible: {}", name, name_of(view.dtype), want));
+    refuse(fmt::format("{} has element type {}; possible: {}{}", name, name_of(given), want, cure));
   }
 
   template <class View>
@@ -75,13 +87,21 @@ class ArgumentCheck {
     const auto last = static_cast<std::size_t>(view.dims - 1);
     if (view.elements() == 0) return;
     if (view.shape[last] > 1 && view.strides[last] != 1) refuse(fmt::format("{}: the elements of a row must be contiguous", name));
-    bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
-    for (std::size_t d = 0; d < last; ++d) {
-      if (view.shape[d] <= 1) continue;
-      aligned = aligned && view.strides[d] >= 0 && view.strides[d] <= limits::elements &&
-                view.strides[d] * size_of(view.dtype) % 16 == 0;
+    constexpr std::int64_t multiple = limits::row_bytes_multiple;
+    const auto past = reinterpret_cast<std::uintptr_t>(view.data) % multiple;
+    if (past != 0) {
+      refuse(fmt::format("{}: every row must begin at a multiple of {} bytes, but the pointer lies {} behind one", name, multiple, past));
     }
-    if (!aligned) refuse(fmt::format("{}: every row must begin at a multiple of 16 bytes", name));
+    for (std::size_t d = 0; d < last; ++d) {
+      const std::int64_t stride = view.strides[d];
+      if (view.shape[d] <= 1) continue;
+      if (stride < 0 || stride > limits::elements) {
+        refuse(fmt::format("{}: a stride of {} elements is outside 0 to {}", name, stride, limits::elements));
+      }
+      if (stride * size_of(view.dtype) % multiple == 0) continue;
+      refuse(fmt::format("{}: every row must begin at a multiple of {} bytes, but a stride of {} elements has {} bytes", name,
+                         multiple, stride, stride * size_of(view.dtype)));
+    }
   }
 
  private:

@@ -11,10 +11,22 @@ namespace sluice::core {
 
 namespace {
 
-void check_row_bytes(const ArgumentCheck& check, std::int64_t bytes, std::int64_t hidden, DataType type) {
-  if (hidden <= limits::row_bytes && bytes > 0 && bytes % limits::row_bytes_multiple == 0 && bytes <= limits::row_bytes) return;
+bool is_row(std::int64_t bytes) {
+  return bytes > 0 && bytes % limits::row_bytes_multiple == 0 && bytes <= limits::row_bytes;
+}
+
+// Before where the rows begin: rows that lie one behind the other, but are too short or long, would be called misplaced.
+void check_row_bytes(const ArgumentCheck& check, std::int64_t hidden, DataType type) {
+  const std::int64_t bytes = hidden * size_of(type);
+  if (is_row(bytes)) return;
   check.refuse(fmt::format("rows of {} elements of {} have {} bytes, which is not a multiple of {} up to {}", hidden,
                            name_of(type), bytes, limits::row_bytes_multiple, limits::row_bytes));
+}
+
+void check_quantised_bytes(const ArgumentCheck& check, std::int64_t hidden) {
+  if (is_row(hidden)) return;
+  check.refuse(fmt::format("rows of {} elements, quantised to e4m3, have {} bytes, which is not a multiple of {} up to {}", hidden,
+                           hidden, limits::row_bytes_multiple, limits::row_bytes));
 }
 
 // Where T comes from.
@@ -29,18 +41,17 @@ const char* source_of_tokens(Routing routing) {
 void check_rows(const ArgumentCheck& check, const DispatchArgs& args, DispatchCall& call) {
   check.require(args.rows.dims == 2, "rows must have two dimensions, [T, H]");
   check.shape("rows", args.rows, {call.tokens, -1}, source_of_tokens(call.routing));
-  check.type("rows", args.rows, {DataType::bf16, DataType::fp16, DataType::fp32, DataType::e4m3, DataType::e5m2,
-                                 DataType::int8, DataType::uint8, DataType::fp4x2});
-  check.rows("rows", args.rows);
+  check.type("rows", args.rows, types_of_rows);
   call.hidden = args.rows.shape[1];
+  check_row_bytes(check, call.hidden, args.rows.dtype);
+  check.rows("rows", args.rows);
   call.in_type = call.out_type = args.rows.dtype;
   call.row_stride = args.rows.strides[0] * size_of(call.in_type);
-  check_row_bytes(check, call.hidden * size_of(call.in_type), call.hidden, call.in_type);
   if (args.quantise != Quantise::none) {
     check.type("rows to quantise", args.rows, {DataType::bf16, DataType::fp16, DataType::fp32});
     check.require(!args.scales.given(), "scales are given, but quantise makes its own; give one of them");
     call.out_type = DataType::e4m3;
-    check_row_bytes(check, call.hidden, call.hidden, call.out_type);
+    check_quantised_bytes(check, call.hidden);
     call.scale_type = args.quantise == Quantise::e4m3_power_of_two ? DataType::uint8 : DataType::fp32;
     call.scale_count = numbers::quantise_scales(call.hidden, args.quantise);
   }
@@ -72,7 +83,8 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
   const bool padded = args.layout == Layout::padded;
   const std::int64_t experts = padded ? std::max(1, config.topology.local_experts(rank)) : 1;
   const std::int64_t most = limits::arena_bytes / (experts * (call.row_bytes + limits::scale_bytes));
-  check.between("capacity", args.capacity, 0, most);
+  constexpr const char* limit = ", the rows of this size that fit into the largest arena";
+  check.between("capacity", args.capacity, 0, most, limit);
   call.most = most_rows(config.options, config.topology, args.layout, call.topk, call.alignment, rank);
   if (args.capacity > 0) {
     call.capacity = args.capacity;
@@ -104,7 +116,7 @@ void check_capacity(const ArgumentCheck& check, const DispatchArgs& args, const 
   const bool drops = args.on_overflow == OnOverflow::drop && !route;
   if (call.capacity == open_capacity && (padded || drops || args.counts == Counts::bounded)) call.capacity = call.most;
   if (call.capacity == open_capacity) call.capacity_from = CapacityFrom::arena;
-  check.between("capacity (from max_tokens, since none is given)", call.capacity, open_capacity, most);
+  check.between("capacity (from max_tokens, since none is given)", call.capacity, open_capacity, most, limit);
 }
 
 void check_statistics(const ArgumentCheck& check, const TensorView& expert_load, const TensorView& waited,
@@ -171,7 +183,7 @@ void check_routing(const DispatchArgs& args, const Config& config, const std::st
     call.topk = args.route.topk();
     const Layout made = args.route.state()->tables.layout;
     if (args.layout != made) {
-      check.refuse(fmt::format("layout = {}, but the route was made for another layout, {}", name_of(args.layout),
+      check.refuse(fmt::format("layout = {}, but the route was made with {}; give that, or dispatch with ids", name_of(args.layout),
                                name_of(made)));
     }
   }
@@ -219,17 +231,19 @@ void check_input(const ArgumentCheck& check, const CombineArgs& args, const Rout
   if (!padded) check.shape("rows", args.rows, {-1, -1});
   else check.shape("rows", args.rows, {topology.local_experts(topology.rank), route.capacity, -1},
                    ": as the dispatch of this route delivered them");
-  check.type("rows", args.rows, {DataType::bf16, DataType::fp16, DataType::fp32});
-  check.rows("rows", args.rows);
+  check.type("rows", args.rows, {DataType::bf16, DataType::fp16, DataType::fp32},
+             args.rows.dtype == DataType::e4m3 ? "; combine the outputs of the experts, not the quantised rows" : "");
   call.dtype = args.rows.dtype;
   call.hidden = args.rows.shape[padded ? 2 : 1];
+  check_row_bytes(check, call.hidden, call.dtype);
+  check.rows("rows", args.rows);
   call.rows = args.rows.shape[padded ? 1 : 0];
   const std::int64_t size = size_of(call.dtype);
   call.row_stride = args.rows.strides[padded ? 1 : 0] * size;
   call.expert_stride = padded ? args.rows.strides[0] * size : 0;
-  check_row_bytes(check, call.hidden * size, call.hidden, call.dtype);
   if (!padded && route.rows_known >= 0 && call.rows < route.rows_known) {
-    check.refuse(fmt::format("rows has {} rows, but the dispatch of this route delivered {}", call.rows, route.rows_known));
+    check.refuse(fmt::format("rows has shape [{}, {}], but the dispatch of this route delivered {} rows; give them all, padding "
+                             "included", call.rows, call.hidden, route.rows_known));
   }
 }
 
@@ -252,7 +266,7 @@ void check_floats(const ArgumentCheck& check, const char* name, const ConstTenso
 
 CombineCall check_call(const CombineArgs& args, const Config& config, const std::string& where) {
   const ArgumentCheck check(where, config.topology.rank);
-  check.require(args.route.valid(), "no route is given");
+  check.require(args.route.valid(), "no route is given; give DispatchResult::route");
   check.choice("method", args.method, Method::automatic);
   check.choice("run_on", args.run_on, RunOn::callers_stream);
   const RouteState& route = *args.route.state();

@@ -26,9 +26,12 @@ void check_limits(const CommunicatorOptions& o, int ranks, const ArgumentCheck& 
   check.between("alignment", o.alignment, 1, limits::alignment);
   check.choice("layout", o.layout, Layout::padded);
   check.choice("dtype", o.dtype, DataType::int64);
+  check.type("dtype", o.dtype, types_of_rows);
   check.choice("checks", o.checks, Checks::off);
   check.between("hidden", o.hidden, 1, limits::row_bytes);
-  check.between("capacity", o.capacity, 0, limits::elements / (o.layout == Layout::padded ? o.experts : 1));
+  const bool padded = o.layout == Layout::padded;
+  check.between("capacity", o.capacity, 0, limits::elements / (padded ? o.experts : 1),
+                padded ? ", the most rows of a tensor divided by experts" : ", the most rows of a tensor");
   check.between("arena_bytes", o.arena_bytes, 0, limits::arena_bytes);
   check.between("workers", o.workers, 0, limits::workers);
   check.between("trace_operations", o.trace_operations, 0, limits::trace_operations);

@@ -244,7 +244,7 @@ DispatchResult CommunicatorState::dispatch(const DispatchArgs& args, void* strea
   Admission admission(*this, args.channel, call_name);
   throw_if_failed(OperationKind::dispatch, args.channel);
   TraceCall trace = trace_call(traced_, args.channel);
-  const std::int64_t number = (static_cast<std::int64_t>(args.channel) << 40) + admission.next_call();
+  const std::int64_t number = args.channel * routes_of_channel + admission.next_call();
   DispatchCall call;
   DispatchBlocks blocks;
   DispatchResult result;

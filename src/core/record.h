@@ -18,6 +18,9 @@ enum class Field : std::uint32_t {
 };
 inline constexpr int field_count = static_cast<int>(Field::count);
 
+// A route is named by the call that made it: its number, and its channel times this. 0: no route.
+inline constexpr std::int64_t routes_of_channel = std::int64_t{1} << 40;
+
 struct Digest {
   std::int64_t value[field_count] = {};
   SLUICE_HD std::int64_t& operator[](Field field) { return value[static_cast<int>(field)]; }

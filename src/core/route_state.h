@@ -17,7 +17,7 @@ struct RouteState {
   std::shared_ptr<engine::LaneEvent> made;     // when that dispatch has ended
   std::shared_ptr<const Report> report;        // of that dispatch
   int channel = 0;                             // on which it was made
-  std::int64_t number = 0;                     // the same on all ranks
+  std::int64_t number = 0;                     // the same on all ranks; of the call, see routes_of_channel
   std::int64_t capacity = 0;                   // rows (padded: per expert) of the result here
   // The host learned the counts (Counts::exact); else -1.
   std::int64_t rows_known = -1;

@@ -24,6 +24,8 @@ std::string value_name(Field field, std::int64_t value) {
     return value >= 0 && value < static_cast<std::int64_t>(names.size()) ? names.begin()[value] : fmt::format("{}", value);
   };
   switch (field) {
+    case Field::route: return value == 0 ? "none" : fmt::format("that of dispatch number {} on channel {}",
+                                                                     value % routes_of_channel, value / routes_of_channel);
     case Field::kind: return pick({"none", "dispatch", "combine"});
     case Field::routing: return pick({"expert ids", "a rank mask", "a route"});
     case Field::layout: return pick({sluice::name_of(Layout::packed), sluice::name_of(Layout::grouped), sluice::name_of(Layout::padded)});
@@ -71,7 +73,8 @@ std::string refusal(const Verdict& verdict, const Context& context) {
 // What a peer's capacity came from is not known here: then all that may help is said.
 std::string cure_of_no_room(CapacityFrom from) {
   constexpr const char* caller = "raise the capacity, or leave out what is too much by on_overflow = OnOverflow::drop";
-  constexpr const char* arena = "without a capacity the rows take what the arena has free: drop earlier results, or raise arena_bytes";
+  constexpr const char* arena = "without a capacity the rows take what the arena has free: make the communicator for this hidden, "
+                                "layout and alignment, or raise arena_bytes, or drop earlier results";
   switch (from) {
     case CapacityFrom::caller: return caller;
     case CapacityFrom::output: return "give a larger output, or leave out what is too much by on_overflow = OnOverflow::drop";
@@ -89,6 +92,10 @@ std::string no_room(const Verdict& verdict, const Context& context) {
   const std::string place = verdict.expert < 0 ? fmt::format("rank {}", verdict.rank)
                                                : fmt::format("expert {} on rank {}", verdict.expert, verdict.rank);
   const CapacityFrom from = verdict.rank == context.rank ? context.capacity_from : CapacityFrom::unknown;
+  if (from == CapacityFrom::arena) {
+    return fmt::format("{} needs {} rows, but its arena has room for {}; no row was moved: {}", place, verdict.need,
+                       verdict.capacity, cure_of_no_room(from));
+  }
   return fmt::format("{} needs {} rows, but its capacity is {}; no row was moved: {}", place, verdict.need, verdict.capacity,
                      cure_of_no_room(from));
 }

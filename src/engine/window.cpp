@@ -82,9 +82,11 @@ Windows::Windows(boot::GroupState& group, std::int64_t bytes)
 void Windows::take(boot::GroupState& group, std::int64_t bytes) {
   const std::int64_t free = available_bytes();
   if (free >= 0 && bytes > free / group.size()) {
-    throw SystemError(fmt::format("communicator on rank {}: the windows of this machine need {} x {} bytes, but {} are "
-                                  "available; lower max_tokens, channels, capacity or arena_bytes",
-                                  rank_, group.size(), bytes, free), rank_);
+    constexpr double gib = 1 << 30;
+    throw SystemError(fmt::format("communicator on rank {}: the windows of this machine need {} x {} bytes ({:.1f} GiB), but {} "
+                                  "({:.1f} GiB) are available; lower max_tokens, channels, capacity or arena_bytes",
+                                  rank_, group.size(), bytes, static_cast<double>(bytes) / gib * group.size(), free,
+                                  static_cast<double>(free) / gib), rank_);
   }
   auto& own = mappings_[static_cast<std::size_t>(rank_)];
   if (group.in_one_process()) {

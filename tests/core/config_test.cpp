@@ -52,6 +52,15 @@ TEST(S3, row_bytes_are_a_multiple_of_16_up_to_65536) {
   }
 }
 
+TEST(options, types_that_dispatch_does_not_move_are_refused_when_the_communicator_is_made) {
+  CommunicatorOptions options;
+  for (const DataType type : {DataType::int32, DataType::int64}) {
+    options.dtype = type;
+    EXPECT_EQ(refusal_of(options, 1), std::string("communicator on rank 0: dtype has element type ") + name_of(type) +
+                                          "; possible: bf16, fp16, fp32, e4m3, e5m2, int8, uint8, fp4x2");
+  }
+}
+
 TEST(size, the_terms_add_up_to_the_window) {
   for (const Layout layout : {Layout::packed, Layout::grouped, Layout::padded}) {
     CommunicatorOptions options;

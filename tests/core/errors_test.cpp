@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sluice/sluice.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -12,6 +13,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -92,6 +94,114 @@ TEST(errors, too_little_room_says_the_cure_of_where_the_capacity_came_from) {
          }).what;
   EXPECT_THAT(what, Not(HasSubstr("raise the capacity")));
   EXPECT_THAT(what, HasSubstr("or raise arena_bytes"));
+}
+
+TEST(errors, rows_longer_than_the_communicator_was_made_for_get_a_cure_without_capacity) {
+  CommunicatorOptions options = small();
+  options.hidden = 16;
+  options.max_tokens = 64;
+  Alone one(options);
+  constexpr int n = 64, long_hidden = 16384;
+  std::vector<float> rows(n * long_hidden);
+  std::vector<int> ids(n * topk);
+  for (int i = 0; i < n * topk; ++i) ids[static_cast<std::size_t>(i)] = i % experts;
+  for (const Layout layout : {Layout::packed, Layout::grouped}) {
+    const Caught error = caught([&] {
+      one.comm.dispatch({.rows = {rows.data(), DataType::fp32, n, long_hidden},
+                         .expert_ids = {ids.data(), DataType::int32, n, topk}, .layout = layout});
+    });
+    EXPECT_EQ(error.kind, "CapacityError");
+    EXPECT_THAT(error.what, HasSubstr("make the communicator for this hidden, layout and alignment, or raise arena_bytes, or drop "
+                                      "earlier results"));
+    EXPECT_THAT(error.what, Not(HasSubstr("its capacity is")));
+  }
+}
+
+TEST(errors, rows_that_cannot_be_say_what_of_them_is_wrong) {
+  Alone one;
+  std::vector<float> room(1024);
+  float* const memory = room.data() + (16 - reinterpret_cast<std::uintptr_t>(room.data()) % 16) % 16 / sizeof(float);
+  const auto dispatched = [&](const ConstTensorView& rows, Quantise quantise = Quantise::none) {
+    DispatchArgs args = one.args(Layout::packed);
+    args.rows = rows;
+    args.quantise = quantise;
+    return caught([&] { one.comm.dispatch(args); }).what;
+  };
+  EXPECT_THAT(dispatched({memory, DataType::fp32, tokens, 66}),
+              HasSubstr("rows of 66 elements of fp32 have 264 bytes, which is not a multiple of 16 up to 65536"));
+  EXPECT_THAT(dispatched({memory + 1, DataType::fp32, tokens, hidden}),
+              HasSubstr("rows: every row must begin at a multiple of 16 bytes, but the pointer lies 4 behind one"));
+  ConstTensorView apart{memory, DataType::fp32, tokens, hidden};
+  apart.strides[0] = 66;
+  EXPECT_THAT(dispatched(apart), HasSubstr("rows: every row must begin at a multiple of 16 bytes, but a stride of 66 elements has 264 bytes"));
+  apart.strides[0] = -64;
+  EXPECT_THAT(dispatched(apart), HasSubstr("rows: a stride of -64 elements is outside 0 to "));
+  EXPECT_THAT(dispatched({memory, DataType::bf16, tokens, 24}, Quantise::e4m3),
+              HasSubstr("rows of 24 elements, quantised to e4m3, have 24 bytes, which is not a multiple of 16 up to 65536"));
+  EXPECT_THAT(dispatched({static_cast<const float*>(nullptr), DataType::fp32, tokens, hidden}),
+              HasSubstr("rows has shape [4, 64] but a null pointer; null is legal only where the shape has a 0"));
+}
+
+TEST(errors, of_a_route_and_what_comes_back_on_it_say_the_cure) {
+  Alone one;
+  const auto sent = one.comm.dispatch(one.args(Layout::grouped));
+  DispatchArgs again{.rows = one.args(Layout::packed).rows, .route = sent.route};
+  EXPECT_THAT(caught([&] { one.comm.dispatch(again); }).what,
+              HasSubstr("layout = packed, but the route was made with grouped; give that, or dispatch with ids"));
+  EXPECT_THAT(caught([&] { one.comm.combine({.rows = sent.rows}); }).what, HasSubstr("no route is given; give DispatchResult::route"));
+  EXPECT_THAT(caught([&] { one.comm.combine({.rows = {one.rows.data(), DataType::fp32, 1, hidden}, .route = sent.route}); }).what,
+              HasSubstr("rows has shape [1, 64], but the dispatch of this route delivered 8 rows; give them all, padding included"));
+  EXPECT_THAT(caught([&] { one.comm.combine({.rows = {one.rows.data(), DataType::e4m3, 8, hidden}, .route = sent.route}); }).what,
+              HasSubstr("rows has element type e4m3; possible: bf16, fp16, fp32; combine the outputs of the experts, not the quantised"));
+  EXPECT_THAT(caught([&] { one.comm.combine({.rows = {one.rows.data(), DataType::fp32, 8, 30}, .route = sent.route}); }).what,
+              HasSubstr("rows of 30 elements of fp32 have 120 bytes"));
+}
+
+TEST(errors, a_limit_that_is_a_product_says_what_it_is) {
+  Alone one;
+  DispatchArgs args = one.args(Layout::packed);
+  args.capacity = std::int64_t{1} << 45;
+  EXPECT_THAT(caught([&] { one.comm.dispatch(args); }).what, HasSubstr(", the rows of this size that fit into the largest arena"));
+  CommunicatorOptions options = small();
+  options.layout = Layout::padded;
+  options.capacity = std::int64_t{1} << 45;
+  EXPECT_THAT(caught([&] { Alone never(options); }).what, HasSubstr(", the most rows of a tensor divided by experts"));
+}
+
+TEST(errors, the_memory_of_a_machine_is_told_in_gib_too) {
+  CommunicatorOptions options = small();
+  options.arena_bytes = std::int64_t{1} << 46;
+  EXPECT_THAT(caught([&] { Alone never(options); }).what, ContainsRegex("need 1 x [0-9]+ bytes \\(65536.0 GiB\\), but [0-9]+ \\([0-9.]+ GiB\\) are"));
+}
+
+TEST(errors, routes_that_differ_are_named_by_the_calls_that_made_them) {
+  auto groups = Group::threads(2);
+  std::string what[2];
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank, group = std::move(groups[static_cast<std::size_t>(rank)])] {
+        Communicator comm(group, small());
+        std::vector<float> rows(tokens * hidden);
+        std::vector<int> ids(tokens, 0);
+        DispatchArgs args{.rows = {rows.data(), DataType::fp32, tokens, hidden},
+                          .expert_ids = {ids.data(), DataType::int32, tokens, 1}};
+        args.channel = 1;
+        const auto first = comm.dispatch(args), second = comm.dispatch(args);
+        const auto& used = rank == 0 ? first : second;
+        what[rank] = caught([&] { comm.combine({.rows = used.rows, .route = used.route}).ready.wait(); }).what;
+        args.expert_ids = {};
+        args.route = first.route;
+        if (rank == 1) args = {.rows = args.rows, .expert_ids = {ids.data(), DataType::int32, tokens, 1}, .channel = 1};
+        what[rank] += caught([&] { comm.dispatch(args); }).what;
+      });
+    }
+  }
+  for (const std::string& said : what) {
+    EXPECT_THAT(said, HasSubstr("ranks differ in route: rank 1 has that of dispatch number 2 on channel 1, rank 0 has that of "
+                                "dispatch number 1 on channel 1"));
+    EXPECT_THAT(said, HasSubstr("ranks differ in route: rank 1 has none, rank 0 has that of dispatch number 1 on channel 1"));
+  }
 }
 
 TEST(errors, too_little_room_at_a_peer_says_all_that_may_help) {

@@ -30,7 +30,8 @@ NOT_MESSAGES = {
         "arena as asked", "combine: inputs or local sums", "combine: weights and values", "dispatch results: rows",
         "dispatch results: scales", "dispatch results: ids", "operations in flight", "rounding to blocks", "rounding to pages"],
     "a value of FIELD, whose names stand in the column of meanings": [
-        "running number of", "kind of routing", "scale bytes per row", "presence of weights", "presence of values", "a rank mask", "an even split"],
+        "running number of", "kind of routing", "scale bytes per row", "presence of weights", "presence of values", "a rank mask", "an even split",
+        "that of dispatch number"],
     "a value in brackets behind the arena's message": ["all of it free"],
     "CALL of `CALL failed: REASON`": [
         "capturing an operation", "clearing the control page", "filling the control page", "loading the kernels",
