@@ -34,7 +34,7 @@ struct DispatchArgs {
   // the layout packed or grouped and on_overflow error, as many as the arena has room for, at most the upper bound;
   // else the upper bound: what can come at most from `max_tokens` tokens of every rank.
   std::int64_t capacity = 0;
-  std::int64_t alignment = 1;  // grouped: rows
+  std::int64_t alignment = 1;  // grouped: rows to which each expert's start is aligned; no effect in other layouts
   OnOverflow on_overflow = OnOverflow::error;
   Quantise quantise = Quantise::none;
   ScaleLayout scale_layout = ScaleLayout::row;
@@ -71,7 +71,10 @@ struct DispatchResult {
   TensorView num_rows{};        // int64 [1]: N, M (padding included), or for padded the sum of counts
   TensorView counts{};          // int32 [local experts]: rows of each expert (packed: tokens that chose it)
   TensorView aligned_counts{};  // int32 [local experts]: grouped, rounded up to the alignment; otherwise as counts
-  TensorView offsets{};         // int64: packed [R + 1] first row of each source rank; else [local experts + 1]
+  // int64, first rows, and one past the last. Packed [R + 1]: of each source rank; the last entry is N. Grouped [local
+  // experts + 1]: of each expert; the last is M. Padded [local experts + 1]: e * capacity; the last is local experts *
+  // capacity.
+  TensorView offsets{};
   TensorView dropped{};         // int64 [1]: rows left out here (OnOverflow::drop)
 
   // Counts::exact only; zero or empty otherwise.

@@ -48,7 +48,8 @@ class SLUICE_API Group {
   using AllGather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)>;
 
   // From the caller's own all-gather (a torch process group, mpi4py, anything). `all_gather` is called
-  // a few times before this returns and never after. Collective. Errors as from_environment.
+  // a few times before this returns and never after. What the function throws passes through. Collective. Errors as
+  // from_environment.
   static Group from_all_gather(int rank, int size, const AllGather& all_gather, const MeetOptions& options = {});
 
   bool valid() const noexcept { return state_ != nullptr; }
