@@ -38,7 +38,7 @@ void add_shape_flags(CLI::App& app, ShapeFlags& flags) {
   add_choice<Counts>(app, "--counts", flags.counts, {{"exact", Counts::exact}, {"bounded", Counts::bounded}},
                      "Whether the call waits for the counts [exact]");
   app.add_option("--capacity", flags.capacity,
-                 "Rows (padded: per expert) of a result; 0 = the upper bound [0; padded: what the fullest "
+                 "Rows (padded: per expert) of a result; 0 = the most that may come [0; padded: as many as the fullest "
                  "expert gets]")
       ->check(CLI::Range(std::int64_t{0}, limits::elements));
   app.add_option("--alignment", flags.alignment, "Grouped: rows to which each expert's start is aligned")
@@ -105,7 +105,7 @@ void add_late(CLI::App& app, BenchFlags& flags) {
 void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   add_common_flags(app, flags.common);
   add_shape_flags(app, flags.shape);
-  app.add_option("--op", flags.ops, "dispatch,combine")
+  app.add_option("--op", flags.ops, "Operations to measure, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"dispatch", "combine"}).description(""))
       ->type_name("dispatch|combine")

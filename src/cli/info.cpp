@@ -11,6 +11,7 @@
 #include "cli/gpu.h"
 #include "cli/json.h"
 #include "cli/machine.h"
+#include "cli/routing_model.h"
 #include "cli/usage.h"
 
 namespace sluice::cli {
@@ -196,11 +197,23 @@ void print_size(const Json& record) {
              "of which arena", record["arena_bytes"].get<std::int64_t>());
 }
 
+// Decisions are drawn to see how full the fullest expert gets, an expert after the other: more would take long.
+void require_quick_decisions(const BenchFlags& flags, int ranks, std::int64_t tokens) {
+  constexpr std::int64_t most_draws = std::int64_t{1} << 30;
+  RoutingModel model;
+  if (!parse_routing_model(flags.shape.routing, model)) return;
+  const int experts = flags.shape.experts > 0 ? flags.shape.experts : natural_experts(model);
+  if (ranks * tokens * experts <= most_draws) return;
+  throw UsageError(fmt::format("--layout padded without --capacity has room for what the fullest expert gets, and to find that out "
+                               "for {} x {} tokens and {} experts takes too long; give a --capacity", ranks, tokens, experts));
+}
+
 int run_size(const BenchFlags& flags) {
   const int ranks = flags.common.ranks > 0 ? flags.common.ranks : flags.common.default_ranks;
   for (const std::int64_t tokens : flags.shape.tokens) {
     // Only a capacity that bench would choose depends on the decisions.
     const bool decide = flags.shape.layout == Layout::padded && flags.shape.capacity < 0;
+    if (decide) require_quick_decisions(flags, ranks, tokens);
     BenchCase bench = make_case(flags, Op::dispatch, ranks, decide ? tokens : 0);
     bench.tokens = tokens;
     const WindowSize size = Communicator::size_of(options_of(bench), ranks);

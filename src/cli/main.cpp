@@ -59,6 +59,8 @@ int program(int argc, char** argv) {
                                       add_info(app), add_run(app),   add_routing(app),
                                       add_trace(app),  add_doctor(app)};
   const bool json = wants_json(arguments);
+  if (const std::string wrong = empty_value(arguments); !wrong.empty())
+    return report_bad_usage(arguments.front().starts_with('-') ? "" : arguments.front(), wrong, json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -4,6 +4,7 @@
 #include <sluice/limits.h>
 
 #include <algorithm>
+#include <charconv>
 #include <regex>
 #include <sstream>
 
@@ -115,7 +116,7 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
       fmt::format(
           "How ranks are started; env: rank and size come from sluice run, torchrun, mpirun or srun [{}]",
           name_of(flags.launch)));
-  app.add_option("--engine", flags.engine, "Engine")
+  app.add_option("--engine", flags.engine, fmt::format("Engine [{}]", flags.engine))
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("cpu|cuda");
   add_seed(app, flags.seed, "Seed of everything that is random");
@@ -127,12 +128,31 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
 }
 
 void add_seed(CLI::App& app, std::uint64_t& seed, const std::string& help) {
-  // The conversion would make -5 a large number.
-  const auto unsigned_only = [](const std::string& text) {
-    return text.find('-') == std::string::npos ? std::string()
-                                               : text + " is not a whole number from 0 to 2^64 - 1";
+  // The conversion would make -5 a large number, and what is too large the largest. Worded as a range, whose sentence
+  // is found in sentence_about_option.
+  const auto whole = [](const std::string& text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool good = error == std::errc() && end == text.data() + text.size();
+    return good ? std::string() : fmt::format("Value {} not in range 0 to 2^64 - 1", text);
   };
-  app.add_option("--seed", seed, help)->check(unsigned_only)->capture_default_str();
+  app.add_option("--seed", seed, help)->check(whole)->capture_default_str();
+}
+
+std::string empty_value(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& word = arguments[i];
+    if (!word.starts_with("--")) continue;
+    const auto equals = word.find('=');
+    const bool apart = equals == std::string::npos;
+    if (apart && i + 1 == arguments.size()) continue;
+    const std::string flag = stem_of(word), value = apart ? arguments[i + 1] : word.substr(equals + 1);
+    if (value.empty()) return fmt::format("{} is given an empty value", flag);
+    const bool list = flag == "--tokens" || flag == "--op" || flag == "--only";
+    if (list && (value.starts_with(',') || value.ends_with(',') || value.find(",,") != std::string::npos))
+      return fmt::format("{} {} has an empty item", flag, value);
+  }
+  return "";
 }
 
 std::string nearest(const std::string& text, const std::vector<std::string>& names) {

@@ -52,6 +52,10 @@ void add_choice(CLI::App& app, const std::string& flag, Enum& value,
       ->type_name(shown);
 }
 
+// What is wrong where a flag is given "", or a list with nothing between two commas; the parser takes the one for 0 and
+// leaves out the other. Empty: nothing.
+std::string empty_value(const std::vector<std::string>& arguments);
+
 // One sentence for a failed parse of `argv`, with the nearest right flag.
 std::string usage_sentence(const CLI::App& program, const CLI::ParseError& error,
                            const std::vector<std::string>& arguments);

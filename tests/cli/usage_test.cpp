@@ -32,6 +32,14 @@ TEST(usage, help_says_how_many_ranks_there_are_by_default) {
   EXPECT_THAT(run_program({"bench", "--help"}).out, HasSubstr("Number of ranks [2;"));
 }
 
+TEST(usage, help_tells_the_defaults_of_engine_operations_and_capacity) {
+  for (const char* command : {"demo", "bench", "check"})
+    EXPECT_THAT(run_program({command, "--help"}).out, HasSubstr("Engine [cpu]")) << command;
+  const std::string help = run_program({"bench", "--help"}).out;
+  EXPECT_THAT(help, HasSubstr("Operations to measure, separated by commas"));
+  EXPECT_THAT(help, HasSubstr("0 = the most that may come [0;"));
+}
+
 TEST(usage, info_takes_a_shape_only_to_tell_its_size) {
   const Ran ran = run_program({"info", "--tokens", "8"});
   EXPECT_EQ(ran.code, 2);
@@ -125,6 +133,14 @@ TEST(usage, a_wrong_value_or_number_of_values_is_told_in_plain_words) {
       {{"bench", "--tokens", "1e3"}, "--tokens 1e3 is not a whole number from 0 to"},
       {{"bench", "--layout"}, "--layout needs one of packed, grouped, padded\n"},
       {{"bench", "--seed", "x"}, "--seed x is not a whole number from 0 to 2^64 - 1\n"},
+      {{"bench", "--seed", "99999999999999999999"}, "--seed 99999999999999999999 is not a whole number from 0 to 2^64 - 1\n"},
+      {{"demo", "--seed", "1 "}, "--seed 1  is not a whole number from 0 to 2^64 - 1\n"},
+      {{"bench", "--seed", ""}, "--seed is given an empty value\n"},
+      {{"routing", "--seed=", "-o", "/tmp/never"}, "--seed is given an empty value\n"},
+      {{"bench", "--tokens", "1,"}, "--tokens 1, has an empty item\n"},
+      {{"bench", "--tokens=1,,2"}, "--tokens 1,,2 has an empty item\n"},
+      {{"bench", "--op", ",combine"}, "--op ,combine has an empty item\n"},
+      {{"check", "--only", "V1,"}, "--only V1, has an empty item\n"},
       {{"run", "--bogus", "true"}, "unknown flag --bogus; the flags are -n, --ranks, --no-prefix, --help\n"},
       {{"run", "-n", "2", "--ranks=3", "true"}, "the number of processes is given twice\n"},
       {{"bench", "--routing", "zipf:101"}, "--routing zipf:101: the S of zipf:S is a number from 0 to 100\n"},
