@@ -82,7 +82,11 @@ Failure in_flags(Failure failure) {
   constexpr std::pair<const char*, const char*> cures[] = {
       {"lower max_tokens, channels, capacity or arena_bytes",
        "lower --tokens, --hidden or --capacity, or take fewer --ranks"},
-      {"lower max_tokens, or give a capacity", "lower --tokens, or give a --capacity"}};
+      {"lower max_tokens, or give a capacity", "lower --tokens, or give a --capacity"},
+      {"raise the capacity, or leave out what is too much by on_overflow = OnOverflow::drop", "give a larger --capacity"},
+      // What a peer adds, who does not know whether there was a capacity.
+      {"; without a capacity the rows take what the arena has free: make the communicator for this hidden, layout and alignment, "
+       "or raise arena_bytes, or drop earlier results", ""}};
   for (const auto& [options, flags] : cures) {
     const auto at = failure.message.find(options);
     if (at != std::string::npos) failure.message.replace(at, std::string_view(options).size(), flags);
@@ -219,12 +223,12 @@ Json bench_record(const BenchResult& result, Start start, Launch launch) {
 }
 
 void print_heading(const BenchFlags& flags, int ranks, const Json& machine) {
-  fmt::print("{} ranks as {}, {}, {} cores; rows of {} {}, {} layout, {} counts{}{}, routing {}\n", ranks,
-             name_of(flags.common.launch), machine["cpu"].get<std::string>(), machine["cores"].get<int>(),
-             flags.shape.hidden, name_of(flags.shape.dtype), name_of(flags.shape.layout),
+  fmt::print("{}, {}, {}; rows of {} {}, {} layout, {} counts{}{}, routing {}\n",
+             ranks_as(ranks, flags.common.launch), machine["cpu"].get<std::string>(),
+             counted(machine["cores"].get<int>(), "core"), flags.shape.hidden, name_of(flags.shape.dtype), name_of(flags.shape.layout),
              name_of(flags.shape.counts), flags.cached ? ", cached" : "", flags.quantise ? ", quantised" : "",
              flags.shape.routing);
-  fmt::print("values checked on all ranks; times in us over {} iterations, slowest rank\n\n", flags.iters);
+  fmt::print("values checked on all ranks; times in us over {}, slowest rank\n\n", counted(flags.iters, "iteration"));
   fmt::print("{:<9} {:>7} {:>8} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>6} {:>9}\n", "op", "tokens",
              "experts", "topk", "p10", "p50", "p90", "host", "copy", "ratio", "wire GB/s");
 }
@@ -270,7 +274,7 @@ int run_bench(const BenchFlags& flags) {
   for (const std::int64_t tokens : flags.shape.tokens) {
     for (const Op op : ops) {
       const BenchCase bench = make_case(flags, op, launcher.ranks(), tokens);
-      if (progress) say("\r\033[K{} of {} tokens ...", name_of(op), tokens);
+      if (progress) say("\r\033[K{} of {} ...", name_of(op), counted(tokens, "token"));
       const BenchResult result = measure(launcher, bench);
       if (progress) say("\r\033[K");
       if (!launcher.prints()) continue;

@@ -137,6 +137,8 @@ int run_check(const CommonFlags& flags, const std::vector<std::string>& given) {
     require_usable(flags.engine);
     return std::string();
   });
+  if (launcher.prints() && !flags.json)
+    fmt::print("{}, engine {}\n", ranks_as(launcher.ranks(), launcher.launch()), flags.engine);
   int counts[3] = {0, 0, 0};
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
   for (const Promise& promise : all_promises()) {

@@ -234,7 +234,7 @@ int run_demo(const DemoFlags& flags) {
   Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks, flags.common.meeting_ms());
   const DemoPlan plan = make_plan(flags, launcher.ranks());
   const bool progress = isatty(STDERR_FILENO) != 0 && launcher.prints();
-  if (progress) say("{} ranks as {} ...", launcher.ranks(), name_of(launcher.launch()));
+  if (progress) say("{} ...", ranks_as(launcher.ranks(), launcher.launch()));
   const auto results = launcher.run([&](RankContext& context) { return demo_rank(plan, context); });
   if (!launcher.prints()) return exit_done;
   if (progress) say("\r\033[Kcomparing with the dense layer ...");

@@ -81,13 +81,11 @@ void print_expert_loads(const std::vector<std::int64_t>& loads) {
 
 void print_head(const DemoReport& report) {
   const std::string each = report.fewest_tokens == report.tokens
-                               ? fmt::format("{}", report.tokens)
-                               : fmt::format("{} or {}", report.fewest_tokens, report.tokens);
-  fmt::print(
-      "A mixture-of-experts layer: {} ranks as {}, {} tokens each, top-{} of {} experts, {} elements per "
-      "token.\n",
-      report.rows.size(), name_of(report.launch), each, report.shape.topk, report.shape.experts,
-      report.shape.hidden);
+                               ? counted(report.tokens, "token")
+                               : fmt::format("{} or {}", report.fewest_tokens, counted(report.tokens, "token"));
+  fmt::print("A mixture-of-experts layer: {}, {} each, top-{} of {}, {} elements per token.\n",
+             ranks_as(static_cast<int>(report.rows.size()), report.launch), each, report.shape.topk,
+             counted(report.shape.experts, "expert"), report.shape.hidden);
   if (report.routing.empty()) {
     fmt::print("Router: sigmoid scores, groups of experts, as DeepSeek-V3.\n");
   } else if (report.recorded_tokens == 0) {
@@ -120,11 +118,16 @@ Json demo_record(const DemoReport& report) {
 void print_demo(const DemoReport& report) {
   print_head(report);
   print_matrix(report.rows);
-  print_rank_loads(report);
-  print_expert_loads(report.rows_per_expert);
+  if (largest(report.rows_per_expert) == 0) {
+    fmt::print("\nNo token chose an expert.\n");
+  } else {
+    print_rank_loads(report);
+    print_expert_loads(report.rows_per_expert);
+  }
   fmt::print("\nTime of each stage, slowest rank:\n\n");
   const double most = *std::max_element(report.stage_us.begin(), report.stage_us.end());
-  for (std::size_t i = 0; i < stages.size(); ++i) {
+  const std::size_t first = report.routing.empty() ? 0 : 1;  // recorded decisions need no gate
+  for (std::size_t i = first; i < stages.size(); ++i) {
     fmt::print("  {:>9} {:>8.2f} ms  {}\n", stages[i], report.stage_us[i] / 1000,
                bar(report.stage_us[i], most));
   }

@@ -67,6 +67,15 @@ const char* name_of(Launch launch) {
   return names[static_cast<int>(launch)];
 }
 
+std::string counted(std::int64_t n, const char* one) { return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s"); }
+
+std::string ranks_as(int ranks, Launch launch) {
+  const std::string many = counted(ranks, "rank");
+  if (launch == Launch::env) return many + ", from the environment";
+  if (ranks == 1) return many + (launch == Launch::threads ? " as a thread" : " as a process");
+  return fmt::format("{} as {}", many, name_of(launch));
+}
+
 Failure current_failure(int rank) {
   try {
     throw;

@@ -5,6 +5,7 @@
 #include <sluice/group.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +17,12 @@ namespace sluice::cli {
 enum class Launch { threads, processes, env };
 
 const char* name_of(Launch launch);
+
+// "1 token", "2 tokens".
+std::string counted(std::int64_t n, const char* one);
+
+// "4 ranks as threads", "1 rank as a process", "2 ranks, from the environment".
+std::string ranks_as(int ranks, Launch launch);
 
 // Why a rank did not finish.
 struct Failure {

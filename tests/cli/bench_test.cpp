@@ -172,7 +172,24 @@ TEST(bench, table_for_people) {
       run_program({"bench", "--tokens", "8", "--hidden", "64", "--iters", "3", "--launch", "threads"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_NE(ran.out.find("dispatch"), std::string::npos);
+  EXPECT_THAT(ran.out, ::testing::StartsWith("2 ranks as threads, "));
   EXPECT_EQ(ran.err, "");
+  const auto heading = [](const char* launch) {
+    return run_program({"bench", "--tokens", "8", "--hidden", "64", "--iters", "1", "--ranks", "1", "--launch", launch}).out;
+  };
+  EXPECT_THAT(heading("threads"), ::testing::StartsWith("1 rank as a thread, "));
+  EXPECT_THAT(heading("processes"), ::testing::StartsWith("1 rank as a process, "));
+  EXPECT_THAT(heading("env"), ::testing::StartsWith("1 rank, from the environment, "));
+  EXPECT_THAT(heading("env"), ::testing::HasSubstr("over 1 iteration,"));
+}
+
+TEST(bench, too_small_a_capacity_is_said_in_flags) {
+  for (const char* layout : {"packed", "padded"}) {
+    const Ran ran = run_program({"bench", "--tokens", "8", "--hidden", "64", "--iters", "3", "--capacity", "3", "--experts", "2",
+                                 "--topk", "2", "--layout", layout});
+    EXPECT_EQ(ran.code, 1);
+    EXPECT_THAT(ran.err, ::testing::HasSubstr("no row was moved: give a larger --capacity\n")) << layout;
+  }
 }
 
 TEST(bench, env_launch_prints_once) {
@@ -217,6 +234,26 @@ TEST(info, has_every_field) {
   EXPECT_EQ(run_program({"info"}).code, 0);
 }
 
+TEST(info, names_the_target_that_the_environment_selects) {
+  const auto cpu_with = [](const char* target) {
+    const Ran ran = run_program({"info", "--json"}, {.environment = {{"SLUICE_CPU_TARGET", target}}});
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    const auto lines = ran.lines();
+    for (const auto& engine : lines.at(0)["engines"])
+      if (engine["name"] == "cpu") return engine;
+    return json();
+  };
+  const json best = cpu_with(""), lowest = cpu_with("scalar"), wrong = cpu_with("AVX9");
+  EXPECT_EQ(best["usable"], true);
+  EXPECT_EQ(lowest["usable"], true);
+  EXPECT_THAT(lowest["detail"].get<std::string>(), ::testing::AnyOf("SCALAR", "EMU128", best["detail"].get<std::string>()));
+  EXPECT_EQ(wrong["usable"], false);
+  EXPECT_TRUE(wrong["detail"].is_null());
+  EXPECT_THAT(wrong["reason"].get<std::string>(), ::testing::StartsWith("no SIMD target is called \"AVX9\" on this machine; choose one of "));
+  EXPECT_THAT(run_program({"demo", "--tokens", "1"}, {.environment = {{"SLUICE_CPU_TARGET", "AVX9"}}}).err,
+              ::testing::HasSubstr(wrong["reason"].get<std::string>()));
+}
+
 TEST(info, a_variable_cannot_steer_the_terminal) {
   const Ran ran = run_program({"info"}, {.environment = {{"RANK", "\x1b[31mX\x7f\n"}}});
   EXPECT_EQ(ran.code, 0) << ran.err;
@@ -234,6 +271,14 @@ TEST(info, names_every_variable_once) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+}
+
+TEST(info, size_refuses_to_look_for_the_fullest_expert_of_too_many_tokens) {
+  const Ran ran = run_program({"info", "--size", "--layout", "padded", "--tokens", "16777216", "--ranks", "2"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, ::testing::EndsWith("for 2 x 16777216 tokens and 256 experts takes too long; give a --capacity\n"));
+  EXPECT_LT(ran.seconds, 5);
+  EXPECT_EQ(run_program({"info", "--size", "--layout", "padded", "--tokens", "16777216", "--capacity", "64"}).code, 0);
 }
 
 TEST(info, size_terms_add_up) {

@@ -36,6 +36,12 @@ TEST(check, every_promise_is_kept_by_processes) {
 }
 TEST(check, every_promise_is_kept_by_one_rank) { expect_all_kept({"--ranks", "1"}); }
 
+TEST(check, says_first_what_it_checks) {
+  const Ran ran = run_program({"check", "--only", "S1", "--launch", "threads"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(ran.out.starts_with("2 ranks as threads, engine cpu\nS1 ")) << ran.out;
+}
+
 TEST(check, an_engine_that_is_not_there_is_1) {
   const Ran ran = run_program({"check", "--engine", "cuda", "--json"});
   if (ran.code == 0) GTEST_SKIP() << "a CUDA engine is here";

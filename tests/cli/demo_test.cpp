@@ -87,6 +87,23 @@ TEST(demo, few_experts_no_tokens_and_one_expert) {
   expect_consistent(demo({"--ranks", "2", "--experts", "1", "--topk", "1", "--tokens", "5"}), 2, 10);
 }
 
+TEST(demo, shows_no_load_where_there_is_none_and_no_gate_where_decisions_were_recorded) {
+  const Ran none = run_program({"demo", "--ranks", "1", "--launch", "env", "--tokens", "0"});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_THAT(none.out, HasSubstr("layer: 1 rank, from the environment, 0 tokens each, top-8 of 256 experts"));
+  EXPECT_THAT(none.out, HasSubstr("No token chose an expert."));
+  EXPECT_THAT(none.out, HasSubstr("gate "));
+  EXPECT_EQ(none.out.find("busiest"), std::string::npos);
+  EXPECT_EQ(none.out.find("e0"), std::string::npos);
+  const TemporaryFolder folder;
+  write_file(folder.file("one.csv"), "0,0,1\n");
+  const Ran recorded = run_program({"demo", "--ranks", "1", "--routing", folder.file("one.csv")});
+  EXPECT_EQ(recorded.code, 0) << recorded.err;
+  EXPECT_THAT(recorded.out, HasSubstr("layer: 1 rank as a thread, 1 token each, top-1 of 1 expert,"));
+  EXPECT_THAT(recorded.out, HasSubstr("dispatch "));
+  EXPECT_EQ(recorded.out.find("gate "), std::string::npos);
+}
+
 TEST(demo, a_routing_file_is_shared_out_once) {
   const TemporaryFolder folder;
   ASSERT_EQ(
