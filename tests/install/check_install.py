@@ -68,7 +68,7 @@ def check_program(prefix):
 
 def check_documents(prefix):
     folder = prefix.folder / "share" / "doc" / "sluice"
-    wanted = ["LICENSE", "README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    wanted = ["LICENSE", "README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
               *(f"examples/{example.name}" for example in (ROOT / "examples").iterdir())]
     missing = [name for name in wanted if not (folder / name).is_file()]
     prefix.tap.result("licence_documents_and_examples_are_installed", not missing, f"{folder} has not: {missing}")
@@ -85,6 +85,16 @@ def check_stranger(prefix, work):
     prefix.step("pkg_config", ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", HERE / "stranger" / "main.cpp", "-o", program,
                                *flags.stdout.split(), "-pthread"],
                 [program], LD_LIBRARY_PATH=str(prefix.lib))
+    where = {name: prefix.run("pkg-config", f"--variable={name}", "sluice", PKG_CONFIG_PATH=str(prefix.lib / "pkgconfig")).stdout.strip()
+             for name in ("libdir", "includedir")}
+    right = {name: os.path.realpath(path) for name, path in where.items() if path} == {
+        "libdir": os.path.realpath(prefix.lib), "includedir": os.path.realpath(prefix.folder / "include")}
+    prefix.tap.result("pkg_config_says_where_library_and_headers_are", right, where)
+    found = work / "by_run_path"
+    prefix.step("a_run_path_from_pkg_config_finds_the_library",
+                ["g++", "-std=c++20", HERE / "stranger" / "main.cpp", "-o", found, *flags.stdout.split(),
+                 f"-Wl,-rpath,{where['libdir']}", "-pthread"],
+                [found], LD_LIBRARY_PATH="")
     config = "".join(path.read_text() for path in prefix.lib.glob("cmake/sluice/*.cmake"))
     asked = re.findall(r"find_(?:dependency|package)\((\w+)", config) + re.findall(r"\b(?:fmt|hwy|PkgConfig|Threads)::\w+", config)
     prefix.tap.result("package_asks_users_for_nothing_else", bool(config) and not asked, asked)
