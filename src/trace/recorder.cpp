@@ -76,10 +76,9 @@ FileHeader header_for(const Identity& who, std::int64_t slots) {
   return header;
 }
 
-[[noreturn]] void fail(const std::string& what, const std::string& path, int error, int rank) {
-  throw SystemError(fmt::format("trace of rank {}: {} \"{}\": {}; name another folder in trace_dir or SLUICE_TRACE, or trace "
-                                "fewer operations",
-                                rank, what, path, std::generic_category().message(error)),
+[[noreturn]] void fail(const std::string& what, int error, int rank) {
+  throw SystemError(fmt::format("trace of rank {}: {}: {}; name another folder in trace_dir or SLUICE_TRACE, or trace fewer operations",
+                                rank, what, std::generic_category().message(error)),
                     rank);
 }
 
@@ -87,7 +86,7 @@ FileHeader header_for(const Identity& who, std::int64_t slots) {
 int make_file(const std::string& folder, const FileHeader& header) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail("cannot make the folder", folder, error.value(), header.rank);
+  if (error) fail(fmt::format("cannot make the folder \"{}\"", folder), error.value(), header.rank);
   static std::atomic<int> made{0};
   std::string path;
   int file = -1;
@@ -95,11 +94,11 @@ int make_file(const std::string& folder, const FileHeader& header) {
     path = fmt::format("{}/{}.{}.{}.rank-{}.trace", folder, header.host, header.process, made++, header.rank);
     file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (file < 0 && errno == EEXIST);
-  if (file < 0) fail("cannot make", path, errno, header.rank);
+  if (file < 0) fail(fmt::format("cannot make \"{}\"", path), errno, header.rank);
   if (const int full = ::posix_fallocate(file, 0, static_cast<off_t>(file_bytes(header)))) {
     ::close(file);
     ::unlink(path.c_str());
-    fail(fmt::format("cannot take {} bytes for", file_bytes(header)), path, full, header.rank);
+    fail(fmt::format("cannot take {} bytes for \"{}\"", file_bytes(header), path), full, header.rank);
   }
   return file;
 }
@@ -114,7 +113,7 @@ Recorder::Recorder(const Identity& who, std::int64_t slots, const std::string& f
   void* const base = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, file, 0);
   const int error = errno;
   if (file >= 0) ::close(file);
-  if (base == MAP_FAILED) fail(fmt::format("cannot map {} bytes in", bytes_), folder, error, who.rank);
+  if (base == MAP_FAILED) fail(fmt::format("cannot map {} bytes in \"{}\"", bytes_, folder), error, who.rank);
   base_ = static_cast<std::byte*>(base);
   header() = made;
   std::memcpy(header().magic, file_magic, sizeof(file_magic));

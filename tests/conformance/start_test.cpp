@@ -61,7 +61,7 @@ PROMISE(F4, threads_that_cannot_be_started_are_one_error_and_leave_nothing, {{1}
       EXPECT_EQ(entries_in("/proc/self/task"), tasks) << threads << " threads allowed";
       EXPECT_EQ(entries_in("/proc/self/fd"), files) << threads << " threads allowed";
     }
-    EXPECT_EQ(errors, 5);
+    EXPECT_EQ(errors, 6);
   });
 }
 

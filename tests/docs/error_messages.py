@@ -12,7 +12,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "errors.md"
-FOLDERS = ["core", "boot", "api", "engine"]  # the library; the program's own errors have no table
+FOLDERS = ["core", "boot", "api", "engine", "trace"]  # the library; the program's own errors have no table
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 SENTENCE_WORDS = 3
 HOLE, MOST_WORDS_OF_A_VALUE = "{}", 12
@@ -24,7 +24,7 @@ NOT_MESSAGES = {
     "said by `sluice info` of engines and variables": [
         "spins briefly", "stream memory operations", "1 on the CPU engine", "the best of this machine",
         "by the number of hardware queues", "virtual where the GPUs can", "expert ids are checked (1)", "SIMD target of",
-        "how lanes of the CUDA engine", "memory of windows of", "hardware queues of", "names the job", "nodes: more than one",
+        "how lanes of the CUDA engine", "folder in which every communicator", "memory of windows of", "hardware queues of", "names the job", "nodes: more than one",
         "number of processes", "processes of this node", "sluice run, torchrun", "this process's rank"],
     "said by `sluice info --size`": [
         "arena as asked", "combine: inputs or local sums", "combine: weights and values", "dispatch results: rows",
@@ -39,7 +39,7 @@ NOT_MESSAGES = {
     "caught where it is thrown to: the block is given up": ["an event of work outside of a capture"],
     "for the library's engines, which do not ask it of threads": ["{}: the ranks are threads of one process"],
     "said to the log callback": ["communicator on rank {} of {}: engine {}"],
-    "said to peers when all is well": ["options=good"],
+    "said to peers when all is well": ["name={:08x}{:08x}"],
 }
 EXCUSED = [beginning for beginnings in NOT_MESSAGES.values() for beginning in beginnings]
 
