@@ -156,6 +156,7 @@ def run_release(report, wanted):
         report.part("installed package", lambda: script("install", "tests/install/check_install.py", str(BUILD)))
     if wanted("docs"):
         report.part("examples", examples)
+        report.part("page of the doctor", lambda: script("page", "tests/doctor/check_html.py", str(BUILD / "bin" / "sluice")))
         report.part("documents", lambda: script("docs", "tests/docs/check_docs.py", str(BUILD)))
 
 
