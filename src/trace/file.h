@@ -35,7 +35,8 @@ inline core::TraceRing ring_of(const FileHeader& header, std::byte* base) {
   return {reinterpret_cast<std::int64_t*>(base + header_bytes), header.slots, header.ranks, header.channels};
 }
 inline std::size_t copies_offset(const FileHeader& header) {
-  return header_bytes + static_cast<std::size_t>(ring_of(header, nullptr).total_words()) * sizeof(std::int64_t);
+  const core::TraceRing shape{nullptr, header.slots, header.ranks, header.channels};
+  return header_bytes + static_cast<std::size_t>(shape.total_words()) * sizeof(std::int64_t);
 }
 inline std::size_t file_bytes(const FileHeader& header) {
   return copies_offset(header) + static_cast<std::size_t>(header.copy_slots) * sizeof(CopyEntry);

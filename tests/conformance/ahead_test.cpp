@@ -131,8 +131,8 @@ PROMISE(C7, an_owner_may_look_for_a_later_operation_that_nobody_waits_for, {{2}}
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       std::promise<sluice::Event> promise;
       std::atomic<bool> let_go{false};
-      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
       const auto brought = bring(job.problem, self.rank);
+      sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
       dispatch_owned(self, comm, brought->args, [&, later = promise.get_future().share()] {
         const sluice::Event event = later.get();
         while (!event.query()) sleep_ms(1);
@@ -151,8 +151,8 @@ PROMISE(C7, an_owner_may_wait_for_a_call_that_is_more_than_1024_ahead, {{2}}) {
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     std::promise<void> made;
     std::atomic<bool> let_go{false};
-    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     const auto brought = bring(job.problem, self.rank);
+    sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     dispatch_owned(self, comm, brought->args, [&, all = made.get_future().share()] {
       all.wait();
       let_go = true;
