@@ -18,6 +18,11 @@ const char* name_of(FrameKind kind) {
 
 std::string where(FrameKind call, int rank, int size) { return fmt::format("{} on rank {} of {}", name_of(call), rank, size); }
 
+void refuse_forked_copy(FrameKind call, int rank, int size) {
+  throw ArgumentError(fmt::format("{}: this is a forked copy of the rank, and only the process that made the group may use it",
+                                  where(call, rank, size)), rank);
+}
+
 Contribution refusal(const std::string& why) {
   Contribution no;
   no.kind = FrameKind::refused;

@@ -31,6 +31,9 @@ void check_contributions(const Contributions& all, int rank, FrameKind call);
 // The all_gather message of `bytes`, or the refusal of one that is too long.
 Contribution gather_contribution(std::span<const std::byte> bytes);
 
+// Throws the ArgumentError of a rank whose process is not the one that made the group.
+[[noreturn]] void refuse_forked_copy(FrameKind call, int rank, int size);
+
 // "all_gather on rank 3 of 16"
 std::string where(FrameKind call, int rank, int size);
 

@@ -54,9 +54,7 @@ void ProcessGroup::learn_nodes(const Deadline& deadline) {
 
 Contributions ProcessGroup::exchange_all(FrameKind call, Contribution mine, const Deadline& deadline) {
   const Turn turn(busy_, where(call, rank(), size()), rank());
-  if (sockets_->is_forked_copy())
-    throw ArgumentError(fmt::format("{}: this is a forked copy of the rank, and only the process that made the group may use it",
-                                    where(call, rank(), size())), rank());
+  if (sockets_->is_forked_copy()) refuse_forked_copy(call, rank(), size());
   if (failure_.empty()) {
     ExchangeResult result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline);
     if (!result.failure) {

@@ -23,9 +23,7 @@ class Table {
   Table(int size, int timeout_ms) : timeout_ms_(timeout_ms), places_(static_cast<std::size_t>(size)) {}
 
   Contributions exchange(int rank, FrameKind call, Contribution mine) {
-    if (is_forked_copy())
-      throw ArgumentError(fmt::format("{}: this is a forked copy of the rank, and only the process that made the group may use it",
-                                      where(call, rank, size())), rank);
+    if (is_forked_copy()) refuse_forked_copy(call, rank, size());
     const Deadline deadline = Deadline::in_ms(timeout_ms_);
     std::unique_lock lock(mutex_);
     Place& own = places_[static_cast<std::size_t>(rank)];

@@ -28,16 +28,9 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 Json parts_record(const std::vector<doctor::Parts>& kinds) {
   Json list = Json::array();
   for (const doctor::Parts& kind : kinds) {
-    list.push_back({{"op", kind.combine ? "combine" : "dispatch"},
-                    {"operations", kind.operations},
-                    {"total_us", number(kind.total)},
-                    {"before_us", number(kind.before)},
-                    {"wait_us", number(kind.wait)},
-                    {"data_us", number(kind.data)},
-                    {"scheduling_us", number(kind.scheduling)},
-                    {"move_us", number(kind.move)},
-                    {"closing_us", number(kind.closing)},
-                    {"after_us", number(kind.after)}});
+    Json record{{"op", kind.combine ? "combine" : "dispatch"}, {"operations", kind.operations}, {"total_us", number(kind.total)}};
+    for (std::size_t i = 0; i < kind.of.size(); ++i) record[fmt::format("{}_us", doctor::part_names[i])] = number(kind.of[i]);
+    list.push_back(std::move(record));
   }
   return list;
 }

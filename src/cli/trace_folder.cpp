@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cli/routing_file.h"
+#include "doctor/traces.h"
 
 namespace sluice::cli {
 namespace {
@@ -20,21 +21,16 @@ struct TraceFile {
   RankTrace trace;
 };
 
-std::vector<std::string> trace_files(const std::string& folder) {
+std::vector<std::string> files_to_read(const std::string& folder) {
   std::error_code error;
   const fs::file_status status = fs::status(folder, error);
   if (!fs::exists(status)) throw FileError(fmt::format("folder \"{}\" cannot be read: {}", folder, error ? error.message() : "it does not exist"));
   if (!fs::is_directory(status)) throw FileError(fmt::format("\"{}\" is not a folder; name the one that --trace or SLUICE_TRACE named", folder));
-  std::vector<std::string> paths;
-  fs::directory_iterator entries(folder, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (entries->path().extension() == ".trace") paths.push_back(entries->path().string());
-  }
+  std::vector<std::string> paths = doctor::trace_files(folder, error);
   if (error) throw FileError(fmt::format("folder \"{}\" cannot be read: {}", folder, error.message()));
   if (paths.empty()) {
     throw FileError(fmt::format("folder \"{}\" holds no file NAME.trace; run what is to be traced with SLUICE_TRACE={}", folder, folder));
   }
-  std::sort(paths.begin(), paths.end());
   return paths;
 }
 
@@ -76,7 +72,7 @@ std::int64_t made_ns(const TracedCommunicator& communicator) {
 
 TraceFolder read_trace_folder(const std::string& folder) {
   std::vector<TraceFile> files;
-  for (const std::string& path : trace_files(folder)) {
+  for (const std::string& path : files_to_read(folder)) {
     files.push_back({path, read_one(path)});
     require_one_clock(files.front(), files.back());
   }

@@ -1,18 +1,8 @@
 #include "core/trace.h"
 
-#include <time.h>
+#include "core/clock.h"
 
 namespace sluice::core {
-
-namespace {
-
-std::int64_t read_clock(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
-}  // namespace
 
 TraceCall trace_call(const TraceRing& ring, int channel) {
   if (!ring.words) return {};

@@ -24,7 +24,6 @@ svg { display: block; max-width: 100%; } svg text { font: 12px system-ui, sans-s
 .key span { display: inline-block; margin-right: 1.2em; } .key i { display: inline-block; width: .9em; height: .9em; margin-right: .4em; }
 )";
 
-constexpr const char* part_names[] = {"before", "wait", "data", "scheduling", "move", "closing", "after"};
 
 std::string part_styles() {
   std::string css;
@@ -43,8 +42,8 @@ std::string parts_table(const std::vector<Parts>& parts) {
   for (const char* part : part_names) html += fmt::format("<th>{}</th>", part);
   html += "</tr>\n";
   for (const Parts& p : parts) {
-    html += fmt::format("<tr><th>{}</th><td>{}</td>", p.combine ? "combine" : "dispatch", p.operations);
-    for (const double us : {p.total, p.before, p.wait, p.data, p.scheduling, p.move, p.closing, p.after}) html += fmt::format("<td>{:.1f}</td>", us);
+    html += fmt::format("<tr><th>{}</th><td>{}</td><td>{:.1f}</td>", p.combine ? "combine" : "dispatch", p.operations, p.total);
+    for (const double us : p.of) html += fmt::format("<td>{:.1f}</td>", us);
     html += "</tr>\n";
   }
   return html + "</table>\n";

@@ -1,6 +1,8 @@
 #include "doctor/text.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -58,11 +60,15 @@ std::string matrix_text(const Matrix& matrix, std::size_t operations) {
 }
 
 std::string parts_text(const std::vector<Parts>& parts) {
-  std::string text = fmt::format("  {:<10}{:>6}{:>10}{:>10}{:>10}{:>10}{:>11}{:>10}{:>10}{:>10}\n", "", "n", "total", "before", "wait", "data",
-                                 "scheduling", "move", "closing", "after");
-  for (const Parts& p : parts)
-    text += fmt::format("  {:<10}{:>6}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}{:>11.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n", p.combine ? "combine" : "dispatch",
-                        p.operations, p.total, p.before, p.wait, p.data, p.scheduling, p.move, p.closing, p.after);
+  const auto width = [](std::string_view name) { return std::max<std::size_t>(10, name.size() + 1); };
+  std::string text = fmt::format("  {:<10}{:>6}{:>10}", "", "n", "total");
+  for (const std::string_view name : part_names) text += fmt::format("{:>{}}", name, width(name));
+  text += "\n";
+  for (const Parts& p : parts) {
+    text += fmt::format("  {:<10}{:>6}{:>10.1f}", p.combine ? "combine" : "dispatch", p.operations, p.total);
+    for (std::size_t i = 0; i < p.of.size(); ++i) text += fmt::format("{:>{}.1f}", p.of[i], width(part_names[i]));
+    text += "\n";
+  }
   return text;
 }
 

@@ -46,20 +46,26 @@ void refuse_doubles(const Traces& traces, const std::string& where) {
   }
 }
 
-std::vector<fs::path> trace_files(const std::string& folder) {
+std::vector<std::string> files_to_read(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error))
     throw ArgumentError(fmt::format("\"{}\" is no folder; name the one that SLUICE_TRACE or trace_dir named when the traced program ran", folder));
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".trace") files.push_back(entry.path());
-  }
+  std::vector<std::string> files = trace_files(folder, error);
   if (error) throw ArgumentError(fmt::format("\"{}\" cannot be read: {}", folder, error.message()));
-  std::sort(files.begin(), files.end());
   return files;
 }
 
 }  // namespace
+
+std::vector<std::string> trace_files(const std::string& folder, std::error_code& error) {
+  std::vector<std::string> paths;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (entries->path().extension() == ".trace") paths.push_back(entries->path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
 
 Traces choose_traces(std::vector<RankTrace> all, const std::string& communicator, const std::string& where) {
   if (all.empty())
@@ -95,9 +101,9 @@ Traces choose_traces(std::vector<RankTrace> all, const std::string& communicator
 Traces load_traces(const std::string& folder, const std::string& communicator) {
   std::vector<RankTrace> all;
   std::vector<std::string> unread;
-  for (const fs::path& file : trace_files(folder)) {
+  for (const std::string& file : files_to_read(folder)) {
     try {
-      all.push_back(read_trace(file.string()));
+      all.push_back(read_trace(file));
     } catch (const Error& error) {
       unread.push_back(error.what());
     }

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <sluice/trace.h>
 
 namespace sluice::doctor {
+
+// The paths of all *.trace files of a folder, sorted. `error` says why it could not be read, if so.
+std::vector<std::string> trace_files(const std::string& folder, std::error_code& error);
 
 struct Traces {
   std::string communicator;

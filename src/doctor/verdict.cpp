@@ -56,21 +56,21 @@ Case choose_scope(const Case& all, std::string& scope) {
 }
 
 Parts parts_of(const Case& all, bool combine) {
-  std::vector<std::vector<double>> columns(8);
+  std::array<std::vector<double>, 1 + part_names.size()> columns;  // the total first
   for (const Operation& op : all.operations) {
     if (op.combine != combine) continue;
-    std::vector<double> worst(columns.size());
+    std::array<double, columns.size()> worst{};
     for (const OperationTrace* trace : op.trace) {
       if (!trace) continue;
       const Attribution a = attribute(*trace);
-      const std::int64_t values[] = {a.total, a.before, a.wait, a.data, a.scheduling, a.move, a.closing, a.after};
+      const std::int64_t values[columns.size()] = {a.total, a.before, a.wait, a.data, a.scheduling, a.move, a.closing, a.after};
       for (std::size_t i = 0; i < worst.size(); ++i) worst[i] = std::max(worst[i], static_cast<double>(values[i]) / 1000);
     }
     for (std::size_t i = 0; i < worst.size(); ++i) columns[i].push_back(worst[i]);
   }
-  std::vector<double> m;
-  for (const auto& column : columns) m.push_back(median(column));
-  return {combine, columns[0].size(), m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7]};
+  Parts parts{combine, columns[0].size(), median(columns[0])};
+  for (std::size_t i = 0; i < part_names.size(); ++i) parts.of[i] = median(columns[1 + i]);
+  return parts;
 }
 
 double late_of_the_last(const Case& all) {

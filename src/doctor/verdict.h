@@ -1,6 +1,8 @@
 // From traces to a verdict.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,11 +13,15 @@
 
 namespace sluice::doctor {
 
+// The parts of an Attribution, in the order in which they follow each other.
+inline constexpr std::array part_names{"before", "wait", "data", "scheduling", "move", "closing", "after"};
+
 // Medians over the operations of one kind, of the slowest rank in each part; microseconds.
 struct Parts {
   bool combine = false;
   std::size_t operations = 0;
-  double total = 0, before = 0, wait = 0, data = 0, scheduling = 0, move = 0, closing = 0, after = 0;
+  double total = 0;
+  std::array<double, part_names.size()> of{};  // as part_names
 };
 
 struct Diagnosis {

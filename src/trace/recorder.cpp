@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,19 +17,16 @@
 
 #include <sluice/errors.h>
 
+#include "core/clock.h"
 #include "trace/entries.h"
 
 namespace sluice::trace {
 
 namespace {
 
-constexpr std::int64_t copy_slots = 4096;
+using core::read_clock;
 
-std::int64_t read_clock(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
+constexpr std::int64_t copy_slots = 4096;
 
 // The processes of a machine read one clock; what is left is the time that reading takes.
 std::int64_t clock_error_ns() {

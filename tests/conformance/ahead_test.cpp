@@ -13,16 +13,21 @@
 namespace conformance {
 namespace {
 
+Recipe bounded_recipe(std::int64_t hidden) {
+  Recipe recipe;
+  recipe.ranks = 2;
+  recipe.experts = 8;
+  recipe.tokens = {12, 5};
+  recipe.call.counts = Counts::bounded;
+  recipe.call.hidden = hidden;
+  return recipe;
+}
+
 // Legal and refused calls in turn, all before the peer makes its first.
 PROMISE(C7, a_host_far_ahead_of_a_late_peer_waits_for_the_oldest_of_1024_operations, {{2}}) {
   if (on_cuda()) GTEST_SKIP() << "the CUDA engine gives its operations to the device at once";
   constexpr int calls = 3000, most_ahead = 1024;
-  Recipe recipe;
-  recipe.ranks = at.ranks;
-  recipe.experts = 4 * at.ranks;
-  recipe.tokens = {12, 5};
-  recipe.call.counts = Counts::bounded;
-  const Job job(recipe);
+  const Job job(bounded_recipe(64));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(job.problem, self.engine));
     const auto brought = bring(job.problem, self.rank);
@@ -58,13 +63,7 @@ PROMISE(C7, an_owner_may_wait_for_a_later_operation_of_its_channel_when_it_is_le
   if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
   constexpr int calls = 5;
   for (const std::int64_t hidden : {64, 16384}) {  // run by the caller, and by the lane's thread
-    Recipe recipe;
-    recipe.ranks = at.ranks;
-    recipe.experts = 4 * at.ranks;
-    recipe.tokens = {12, 5};
-    recipe.call.counts = Counts::bounded;
-    recipe.call.hidden = hidden;
-    const Job job(recipe);
+    const Job job(bounded_recipe(hidden));
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       std::atomic<int> let_go{0};
       std::mutex mutex;
@@ -108,16 +107,6 @@ void dispatch_owned(Rank& self, sluice::Communicator& comm, sluice::DispatchArgs
   if (self.rank == 0) self.group.barrier();
 }
 
-Recipe owned_recipe(std::int64_t hidden) {
-  Recipe recipe;
-  recipe.ranks = 2;
-  recipe.experts = 8;
-  recipe.tokens = {12, 5};
-  recipe.call.counts = Counts::bounded;
-  recipe.call.hidden = hidden;
-  return recipe;
-}
-
 bool comes_true(const std::atomic<bool>& word) {
   for (int i = 0; i < 10'000 && !word; ++i) sleep_ms(1);
   return word;
@@ -127,7 +116,7 @@ bool comes_true(const std::atomic<bool>& word) {
 PROMISE(C7, an_owner_may_look_for_a_later_operation_that_nobody_waits_for, {{2}}) {
   if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
   for (const std::int64_t hidden : {64, 16384}) {  // run by the caller, and by the lane's thread
-    const Job job(owned_recipe(hidden));
+    const Job job(bounded_recipe(hidden));
     run_ranks(at.place, at.ranks, [&](Rank& self) {
       std::promise<sluice::Event> promise;
       std::atomic<bool> let_go{false};
@@ -147,7 +136,7 @@ PROMISE(C7, an_owner_may_look_for_a_later_operation_that_nobody_waits_for, {{2}}
 
 PROMISE(C7, an_owner_may_wait_for_a_call_that_is_more_than_1024_ahead, {{2}}) {
   if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
-  const Job job(owned_recipe(64));
+  const Job job(bounded_recipe(64));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     std::promise<void> made;
     std::atomic<bool> let_go{false};
@@ -167,7 +156,7 @@ PROMISE(C7, an_owner_may_wait_for_a_call_that_is_more_than_1024_ahead, {{2}}) {
 // A waits for a later operation, B takes its time, and the communicator goes meanwhile.
 PROMISE(F4, a_communicator_may_be_destroyed_while_owners_take_their_time, {{2}}) {
   if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
-  const Job job(owned_recipe(16384));
+  const Job job(bounded_recipe(16384));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     auto let_go = std::make_shared<std::atomic<int>>(0);
     const auto brought = bring(job.problem, self.rank);
@@ -193,7 +182,7 @@ PROMISE(F4, a_communicator_may_be_destroyed_while_owners_take_their_time, {{2}})
 // An owner that never returns must not keep the process.
 PROMISE(F4, an_owner_that_does_not_end_is_left_behind, {{2}}) {
   if (on_cuda()) GTEST_SKIP() << "of the CPU engine";
-  const Job job(owned_recipe(64));
+  const Job job(bounded_recipe(64));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     const auto brought = bring(job.problem, self.rank);
     const auto end = std::make_shared<std::promise<void>>(), gone = std::make_shared<std::promise<void>>();

@@ -24,6 +24,14 @@ sluice::CommunicatorOptions traced(const Problem& problem, const std::string& en
   return options;
 }
 
+// Of all files of a folder, by rank.
+std::vector<sluice::RankTrace> read_traces(const std::string& folder) {
+  std::vector<sluice::RankTrace> traces;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) traces.push_back(sluice::read_trace(file.path()));
+  std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return traces;
+}
+
 // A folder for this process and those that it starts, gone at the end.
 class Folder {
  public:
@@ -33,13 +41,6 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   const std::string& path() const { return path_; }
-
-  std::vector<sluice::RankTrace> read() const {
-    std::vector<sluice::RankTrace> traces;
-    for (const auto& file : std::filesystem::directory_iterator(path_)) traces.push_back(sluice::read_trace(file.path()));
-    std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-    return traces;
-  }
 
  private:
   std::string path_;
@@ -299,10 +300,8 @@ PROMISE(F7, a_file_holds_what_the_communicator_tells, {{1, 2, 3}}) {
     }
     self.group.barrier();
     if (self.rank != 0) return;
-    std::vector<sluice::RankTrace> traces;
-    for (const auto& file : std::filesystem::directory_iterator(options.trace_dir)) traces.push_back(sluice::read_trace(file.path()));
+    const std::vector<sluice::RankTrace> traces = read_traces(options.trace_dir);
     ASSERT_EQ(traces.size(), index(self.size));
-    std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
     for (int r = 0; r < self.size; ++r) {
       const sluice::RankTrace& trace = traces[index(r)];
       EXPECT_EQ(trace.rank, r);
@@ -338,7 +337,7 @@ PROMISE(F7, a_file_shows_where_a_killed_rank_stood, {{2}, Where::processes}) {
     }
     sleep_ms(1500);
   }, {.lost = {1}});
-  const std::vector<sluice::RankTrace> traces = folder.read();
+  const std::vector<sluice::RankTrace> traces = read_traces(folder.path());
   ASSERT_EQ(traces.size(), 2u);
   EXPECT_EQ(traces[0].operations.size(), 2u);
   ASSERT_EQ(traces[1].operations.size(), 3u);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sluice/sluice.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -174,29 +175,36 @@ TEST(errors, the_memory_of_a_machine_is_told_in_gib_too) {
   EXPECT_THAT(caught([&] { Alone never(options); }).what, ContainsRegex("need 1 x [0-9]+ bytes \\(65536.0 GiB\\), but [0-9]+ \\([0-9.]+ GiB\\) are"));
 }
 
-TEST(errors, routes_that_differ_are_named_by_the_calls_that_made_them) {
+// What two ranks say, each with the arguments of a legal dispatch.
+std::array<std::string, 2> said_by_two(const std::function<std::string(Communicator&, DispatchArgs)>& body) {
   auto groups = Group::threads(2);
-  std::string what[2];
-  {
-    std::vector<std::jthread> ranks;
-    for (int rank = 0; rank < 2; ++rank) {
-      ranks.emplace_back([&, rank, group = std::move(groups[static_cast<std::size_t>(rank)])] {
-        Communicator comm(group, small());
-        std::vector<float> rows(tokens * hidden);
-        std::vector<int> ids(tokens, 0);
-        DispatchArgs args{.rows = {rows.data(), DataType::fp32, tokens, hidden},
-                          .expert_ids = {ids.data(), DataType::int32, tokens, 1}};
-        args.channel = 1;
-        const auto first = comm.dispatch(args), second = comm.dispatch(args);
-        const auto& used = rank == 0 ? first : second;
-        what[rank] = caught([&] { comm.combine({.rows = used.rows, .route = used.route}).ready.wait(); }).what;
-        args.expert_ids = {};
-        args.route = first.route;
-        if (rank == 1) args = {.rows = args.rows, .expert_ids = {ids.data(), DataType::int32, tokens, 1}, .channel = 1};
-        what[rank] += caught([&] { comm.dispatch(args); }).what;
-      });
-    }
+  std::array<std::string, 2> said;
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank, group = std::move(groups[rank])] {
+      Communicator comm(group, small());
+      const std::vector<float> rows(tokens * hidden);
+      const std::vector<int> ids(tokens, 0);
+      said[rank] = body(comm, {.rows = {rows.data(), DataType::fp32, tokens, hidden},
+                               .expert_ids = {ids.data(), DataType::int32, tokens, 1}});
+    });
   }
+  for (std::jthread& rank : ranks) rank.join();
+  return said;
+}
+
+TEST(errors, routes_that_differ_are_named_by_the_calls_that_made_them) {
+  const auto what = said_by_two([](Communicator& comm, DispatchArgs args) {
+    const ConstTensorView ids = args.expert_ids;
+    args.channel = 1;
+    const auto first = comm.dispatch(args), second = comm.dispatch(args);
+    const auto& used = comm.rank() == 0 ? first : second;
+    const std::string said = caught([&] { comm.combine({.rows = used.rows, .route = used.route}).ready.wait(); }).what;
+    args.expert_ids = {};
+    args.route = first.route;
+    if (comm.rank() == 1) args = {.rows = args.rows, .expert_ids = ids, .channel = 1};
+    return said + caught([&] { comm.dispatch(args); }).what;
+  });
   for (const std::string& said : what) {
     EXPECT_THAT(said, HasSubstr("ranks differ in route: rank 1 has that of dispatch number 2 on channel 1, rank 0 has that of "
                                 "dispatch number 1 on channel 1"));
@@ -205,23 +213,10 @@ TEST(errors, routes_that_differ_are_named_by_the_calls_that_made_them) {
 }
 
 TEST(errors, too_little_room_at_a_peer_says_all_that_may_help) {
-  auto groups = Group::threads(2);
-  std::string what[2];
-  {
-    std::vector<std::jthread> ranks;
-    for (int rank = 0; rank < 2; ++rank) {
-      ranks.emplace_back([&, rank, group = std::move(groups[static_cast<std::size_t>(rank)])] {
-        Communicator comm(group, small());
-        std::vector<float> rows(tokens * hidden);
-        std::vector<int> ids(tokens, 0);
-        what[rank] = caught([&] {
-                       comm.dispatch({.rows = {rows.data(), DataType::fp32, tokens, hidden},
-                                      .expert_ids = {ids.data(), DataType::int32, tokens, 1},
-                                      .capacity = rank == 0 ? 1 : 0});
-                     }).what;
-      });
-    }
-  }
+  const auto what = said_by_two([](Communicator& comm, DispatchArgs args) {
+    args.capacity = comm.rank() == 0 ? 1 : 0;
+    return caught([&] { comm.dispatch(args); }).what;
+  });
   EXPECT_THAT(what[0], Not(HasSubstr("arena")));
   EXPECT_THAT(what[1], HasSubstr("rank 0 needs 8 rows, but its capacity is 1; no row was moved: raise the capacity, or leave out what "
                                  "is too much by on_overflow = OnOverflow::drop; without a capacity the rows take"));

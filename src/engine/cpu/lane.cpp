@@ -99,9 +99,7 @@ void CpuLane::submit(std::unique_ptr<core::Script> script) {
       shrunk_.wait(lock, [&] { return queued_ < most_under_way; });
     }
     ++queued_;
-    core::Script* const added = script.get();
-    (first_ ? last_->next : first_) = std::move(script);
-    last_ = added;
+    queue_.add(std::move(script));
   }
   if (!brief || !finish_here()) grown_.notify_one();
 }
@@ -112,7 +110,7 @@ bool CpuLane::finish_here() {
   if (!lock) return false;
   while (next_step(Patience::none)) {}
   const std::lock_guard queue_lock(queue_mutex_);
-  return !first_;
+  return queue_.empty();
 }
 
 bool CpuLane::is_brief(const core::Step& step, const Report& report) const {
@@ -129,8 +127,8 @@ void CpuLane::serve() {
   while (true) {
     {
       std::unique_lock lock(queue_mutex_);
-      grown_.wait(lock, [&] { return stopping_ || first_; });
-      if (!first_) return;
+      grown_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
     }
     std::unique_lock lock(running_);
     while (next_step(Patience::any)) {}
@@ -145,7 +143,7 @@ void CpuLane::help(const CpuEvent& event) {
 
 void CpuLane::drain() {
   std::unique_lock lock(queue_mutex_);
-  shrunk_.wait(lock, [&] { return !first_; });
+  shrunk_.wait(lock, [&] { return queue_.empty(); });
 }
 
 // Runs one step of the first script; false when nothing is queued, or when it would wait and must not. A script leaves the
@@ -154,8 +152,8 @@ bool CpuLane::next_step(Patience patience) {
   core::Script* script = nullptr;
   {
     const std::lock_guard lock(queue_mutex_);
-    if (!first_) return false;
-    script = first_.get();
+    script = queue_.first();
+    if (!script) return false;
   }
   // Not what its caller has queued, if a longer operation is before it.
   if (patience == Patience::none && script->bytes > brief_bytes) return false;
@@ -179,7 +177,7 @@ bool CpuLane::next_step(Patience patience) {
   }
   std::unique_ptr<core::Script> ended;
   const std::lock_guard lock(queue_mutex_);
-  ended = std::exchange(first_, std::move(first_->next));
+  ended = queue_.take_first();
   if (!ended->keep.empty()) parts_.releaser->let_go(std::move(ended));
   --queued_;
   at_ = 0;

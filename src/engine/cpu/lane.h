@@ -11,6 +11,7 @@
 #include "engine/cpu/channel_flags.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/releaser.h"
+#include "engine/cpu/script_queue.h"
 #include "engine/cpu/tracer.h"
 #include "engine/engine.h"
 
@@ -87,9 +88,7 @@ class CpuLane final : public engine::Lane, public std::enable_shared_from_this<C
   std::mutex queue_mutex_;
   std::condition_variable grown_;    // for the lane's thread: the queue grew, or stop
   std::condition_variable shrunk_;   // a script left the queue
-  // The queue, linked by Script::next: to submit takes no memory.
-  std::unique_ptr<core::Script> first_;
-  core::Script* last_ = nullptr;
+  ScriptQueue queue_;
   int queued_ = 0;
   bool stopping_ = false;
   std::mutex running_;               // held by the thread that runs steps

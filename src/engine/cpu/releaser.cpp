@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "boot/signals_blocked.h"
+#include "engine/cpu/script_queue.h"
 #include "engine/wait.h"
 
 namespace sluice::cpu {
@@ -14,18 +15,17 @@ namespace sluice::cpu {
 struct Releaser::Queue {
   std::mutex mutex;
   std::condition_variable grown, ended;
-  std::unique_ptr<core::Script> first;  // linked by Script::next
-  core::Script* last = nullptr;
+  ScriptQueue scripts;
   bool stop = false, done = false;
 
   void serve() {
     std::unique_lock lock(mutex);
     while (true) {
-      grown.wait(lock, [&] { return stop || first; });
-      if (!first) break;
-      std::unique_ptr<core::Script> ended_script = std::exchange(first, std::move(first->next));
+      grown.wait(lock, [&] { return stop || !scripts.empty(); });
+      if (scripts.empty()) break;
+      std::unique_ptr<core::Script> script = scripts.take_first();
       lock.unlock();
-      ended_script.reset();
+      script.reset();
       lock.lock();
     }
     done = true;
@@ -55,9 +55,7 @@ Releaser::~Releaser() {
 
 void Releaser::let_go(std::unique_ptr<core::Script> script) {
   const std::lock_guard lock(queue_->mutex);
-  core::Script* const added = script.get();
-  (queue_->first ? queue_->last->next : queue_->first) = std::move(script);
-  queue_->last = added;
+  queue_->scripts.add(std::move(script));
   queue_->grown.notify_one();
 }
 

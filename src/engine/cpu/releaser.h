@@ -1,6 +1,6 @@
 // Lets go, in a thread of its own, of what scripts kept alive. The destructors are the caller's: they may take their
 // time, wait for later operations, or destroy the communicator, and no lane must stand still for that.
-// (Tests: C7.an_owner_may_..., F4.the_last_owner_of_a_communicator_may_be_its_own_operation)
+// (Tests: C7.an_owner_may_*, C7.the_owner_of_a_view_may_own_the_communicator, F4.an_owner_that_does_not_end_is_left_behind)
 #pragma once
 
 #include <cstdint>
