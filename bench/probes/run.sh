@@ -11,7 +11,7 @@ fi
 folder=${1:?usage: run.sh [-t SECONDS] FOLDER [NAME...]}
 shift
 names=("$@")
-((${#names[@]})) || names=(attributes pinned_read launches hop waiting_streams first_launch one_sm ring)
+((${#names[@]})) || names=(attributes pinned_read launches hop waiting_streams first_launch host_calls one_sm ring)
 
 failed=()
 for name in "${names[@]}"; do

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "memory.h"
+#include "stacks.h"
 
 namespace conformance {
 
@@ -306,7 +307,11 @@ void run_here(int ranks, const std::function<void(int rank)>& body, const RunOpt
   std::vector<std::string> failures;
   std::thread watch([&] {
     std::unique_lock lock(mutex);
-    if (changed.wait_for(lock, std::chrono::seconds(options.timeout_s * slower()), [&] { return ended; })) return;
+    const auto limit = std::chrono::seconds(options.timeout_s * slower()), suspicious = limit / 8;
+    if (changed.wait_for(lock, suspicious, [&] { return ended; })) return;
+    std::fprintf(stderr, "the test takes long; its threads:\n");
+    print_stacks();
+    if (changed.wait_for(lock, limit - suspicious, [&] { return ended; })) return;
     std::fprintf(stderr, "the test hung; no other can run in this process\n");
     std::fflush(nullptr);
     _exit(3);

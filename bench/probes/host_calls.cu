@@ -1,0 +1,163 @@
+// Which calls of the host are held up while a stream waits for a word that somebody else sets? One stream waits; a
+// thread sets the word after a while; the call is timed meanwhile.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "probe.h"
+
+namespace {
+
+constexpr double hold_us = 200'000;
+constexpr std::size_t bytes = 4 << 20;
+
+__global__ void empty() {}
+
+struct Case {
+  const char* name;
+  std::function<void()> before;  // not timed, nothing waits
+  std::function<void()> call;
+  std::function<void()> after;
+};
+
+double timed(const Case& one, volatile std::uint64_t* word, const probe::WaitWord& wait, cudaStream_t waiting) {
+  *word = 0;
+  one.before();
+  wait(waiting, word, 1);
+  std::atomic<bool> ended{false};
+  std::thread release([&] {
+    const double began = probe::now_us();
+    while (probe::now_us() - began < hold_us && !ended) usleep(100);
+    *word = 1;
+  });
+  usleep(2000);  // the wait has begun
+  const double began = probe::now_us();
+  one.call();
+  const double took = probe::now_us() - began;
+  ended = true;
+  release.join();
+  CHECK(cudaStreamSynchronize(waiting));
+  one.after();
+  return took;
+}
+
+CUmemAllocationProp properties() {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return prop;
+}
+
+}  // namespace
+
+int main() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  CHECK(cudaSetDevice(0));
+  probe::print_device();
+  const probe::WaitWord wait;
+  auto* const word = probe::pinned<std::uint64_t>(8);
+  const cudaStream_t waiting = probe::new_stream(), other = probe::new_stream();
+  for (const cudaStream_t stream : {waiting, other}) {
+    empty<<<1, 1, 0, stream>>>();
+    CHECK(cudaStreamSynchronize(stream));
+  }
+  auto* const create = probe::need_driver<decltype(cuMemCreate)>("cuMemCreate");
+  auto* const release = probe::need_driver<decltype(cuMemRelease)>("cuMemRelease");
+  auto* const reserve = probe::need_driver<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
+  auto* const free_address = probe::need_driver<decltype(cuMemAddressFree)>("cuMemAddressFree");
+  auto* const map = probe::need_driver<decltype(cuMemMap)>("cuMemMap");
+  auto* const unmap = probe::need_driver<decltype(cuMemUnmap)>("cuMemUnmap");
+  auto* const access = probe::need_driver<decltype(cuMemSetAccess)>("cuMemSetAccess");
+  const CUmemAllocationProp prop = properties();
+  CUmemAccessDesc rights{};
+  rights.location = prop.location;
+  rights.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+  const auto nothing = [] {};
+  void* memory = nullptr;
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  std::memset(pages, 0, bytes);
+  std::vector<char> pageable(bytes);
+  char* device = nullptr;
+  CHECK(cudaMalloc(&device, bytes));
+  char* const host = probe::pinned<char>(bytes);
+  CUmemGenericAllocationHandle handle{};
+  CUdeviceptr address{};
+  cudaStream_t stream{};
+  cudaEvent_t event{};
+  const auto malloc_device = [&] { CHECK(cudaMalloc(&memory, bytes)); };
+  const auto free_device = [&] { CHECK(cudaFree(memory)); };
+  const auto malloc_host = [&] { CHECK(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable)); };
+  const auto free_host = [&] { CHECK(cudaFreeHost(memory)); };
+  const auto register_pages = [&] { CHECK(cudaHostRegister(pages, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped)); };
+  const auto unregister_pages = [&] { CHECK(cudaHostUnregister(pages)); };
+  const auto create_window = [&] {
+    CHECK(create(&handle, bytes, &prop, 0));
+    CHECK(reserve(&address, bytes, 0, 0, 0));
+    CHECK(map(address, bytes, 0, handle, 0));
+    CHECK(access(address, bytes, &rights, 1));
+  };
+  const auto release_window = [&] {
+    CHECK(unmap(address, bytes));
+    CHECK(free_address(address, bytes));
+    CHECK(release(handle));
+  };
+  const auto make_stream = [&] { CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); };
+  const auto used_stream = [&] {
+    make_stream();
+    empty<<<1, 1, 0, stream>>>();
+    CHECK(cudaStreamSynchronize(stream));
+  };
+  const auto destroy_stream = [&] { CHECK(cudaStreamDestroy(stream)); };
+  const auto make_event = [&] { CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); };
+  const auto recorded_event = [&] {
+    make_event();
+    CHECK(cudaEventRecord(event, other));
+    CHECK(cudaEventSynchronize(event));
+  };
+  const auto destroy_event = [&] { CHECK(cudaEventDestroy(event)); };
+  const auto copied = [&](void* to, const void* from) {
+    return [=] {
+      CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, other));
+      CHECK(cudaStreamSynchronize(other));
+    };
+  };
+
+  const std::vector<Case> cases = {
+      {"cudaMalloc", nothing, malloc_device, free_device},
+      {"cudaFree", malloc_device, free_device, nothing},
+      {"cudaHostAlloc", nothing, malloc_host, free_host},
+      {"cudaFreeHost", malloc_host, free_host, nothing},
+      {"cudaHostRegister", nothing, register_pages, unregister_pages},
+      {"cudaHostUnregister", register_pages, unregister_pages, nothing},
+      {"cuMemCreate, AddressReserve, Map, SetAccess", nothing, create_window, release_window},
+      {"cuMemUnmap, AddressFree, Release", create_window, release_window, nothing},
+      {"cudaStreamCreateWithFlags", nothing, make_stream, destroy_stream},
+      {"the same, a kernel, and its end", nothing, used_stream, destroy_stream},
+      {"cudaStreamDestroy", used_stream, destroy_stream, nothing},
+      {"cudaEventCreate", nothing, make_event, destroy_event},
+      {"cudaEventDestroy", recorded_event, destroy_event, nothing},
+      {"a copy to the device from pageable memory", nothing, copied(device, pageable.data()), nothing},
+      {"a copy to the device from pinned memory", nothing, copied(device, host), nothing},
+      {"a copy from the device to pageable memory", nothing, copied(pageable.data(), device), nothing},
+      {"a copy from the device to pinned memory", nothing, copied(host, device), nothing},
+      {"cudaMemsetAsync and its end", nothing, [&] {
+         CHECK(cudaMemsetAsync(device, 0, bytes, other));
+         CHECK(cudaStreamSynchronize(other));
+       }, nothing},
+  };
+  std::printf("a stream waits for %.0f ms, or until the call has returned\n", hold_us / 1e3);
+  for (const Case& one : cases) {
+    timed(one, word, wait, waiting);  // first calls load
+    std::vector<double> us;
+    for (int i = 0; i < 5; ++i) us.push_back(timed(one, word, wait, waiting));
+    const double median = probe::spread(us).p50;
+    std::printf("  %-46s %10.0f us%s\n", one.name, median, median > 0.9 * hold_us ? "  held up" : "");
+  }
+}
