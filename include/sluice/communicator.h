@@ -56,7 +56,7 @@ class SLUICE_API Communicator {
 
   // Sends every token to the ranks of its experts. Collective: per channel all ranks make the same
   // sequence of calls. Only queues the work, except that Counts::exact waits until the counts of all
-  // ranks are known, and that on the CPU engine a call waits while 1024 operations of its channel are under way.
+  // ranks are known, and that a call waits while 1024 operations of its channel are under way (CUDA: 64).
   // Throws ArgumentError (nothing is lost, peers learn of it), CapacityError when the arena has no room, SystemError
   // when the heap has no memory for the call (peers learn of it), PeerError when the channel has failed or, with exact,
   // when a peer refused, differs, is late or gone. Bad ids of an earlier bounded call on this channel that nobody waited for

@@ -113,6 +113,7 @@ Recipe few_tokens(const At& at, std::uint64_t seed, Layout layout) {
 PROMISE(C8, two_free_sms_are_enough, {{1, 2}, Where::threads}) {
   if (at.place.engine == "cpu") GTEST_SKIP() << "the CPU engine has no SMs: needs the CUDA engine";
   const Job packed(few_tokens(at, 80, Layout::packed)), grouped(few_tokens(at, 81, Layout::grouped));
+  holding_kernel();
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::Communicator comm(self.group, options_for(packed.problem, self.engine));
     round_trip(comm, packed, self.rank);
@@ -141,6 +142,7 @@ PROMISE(C9, composes_with_other_collectives, {{2}, Where::threads}) {
   if (at.place.engine == "cpu") GTEST_SKIP() << "the CPU engine has no SMs: needs the CUDA engine";
   const Job job(few_tokens(at, 82, Layout::packed));
   const int sms = number_of_sms() / 4;
+  holding_kernel();  // loading it would wait for a lane that waits
   std::vector<std::unique_ptr<Words>> words;
   for (int r = 0; r < at.ranks; ++r) words.push_back(std::make_unique<Words>(sms));
   run_ranks(at.place, at.ranks, [&](Rank& self) {

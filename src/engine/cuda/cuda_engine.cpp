@@ -1,7 +1,6 @@
 #include "engine/cuda/cuda_engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "engine/cuda/gpus.h"
 #include "engine/cuda/host_flags.h"
 #include "engine/cuda/lane.h"
+#include "engine/cuda/lanes_here.h"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/reports.h"
 #include "engine/cuda/streams.h"
@@ -52,22 +52,6 @@ void lay_out(core::Slices& slices, EnginePage& page, int channels, int ranks, in
   page.shared = slices.take<SharedChannel*>(static_cast<std::int64_t>(channels) * ranks);
   page.scratch = slices.take<std::int32_t>(channels * scratch_elements(ranks, experts));
 }
-
-// Lanes of this process, of all communicators.
-class CountedLanes {
- public:
-  explicit CountedLanes(int lanes) : lanes_(lanes), before_(all.fetch_add(lanes)) {}
-  ~CountedLanes() { all.fetch_sub(lanes_); }
-  CountedLanes(const CountedLanes&) = delete;
-  CountedLanes& operator=(const CountedLanes&) = delete;
-  // With those that were there already.
-  int count() const { return before_ + lanes_; }
-
- private:
-  static inline std::atomic<int> all{0};
-  int lanes_;
-  int before_;
-};
 
 // A stream that waits occupies a hardware queue, and with too few of them it stands in front of others
 // (bench/probes/waiting_streams). `lanes`: of all ranks of this process, and of the communicators before.
@@ -177,6 +161,7 @@ class CudaEngine final : public engine::Engine {
     // Nothing lies in it, nor, for the legacy stream, in those that it orders: cheaper to ask than to wait.
     if (cudaStreamQuery(stream) == cudaSuccess) return nullptr;
     auto event = std::make_shared<CudaEvent>(pool);
+    const std::lock_guard turn(queueing(pool->device()));
     check(event->record(stream), "cudaEventRecord", -1);
     return event;
   }
@@ -263,7 +248,7 @@ class CudaEngine final : public engine::Engine {
   engine::EngineSpec spec_;
   std::shared_ptr<boot::GroupState> group_;
   int device_;
-  CountedLanes lanes_here_;
+  LanesHere lanes_here_;
   int sms_ = 1;
   AwaitForm form_ = AwaitForm::stream;
   std::shared_ptr<EventPool> events_;

@@ -6,6 +6,8 @@
 
 #include <sluice/errors.h>
 
+#include "engine/cuda/lanes_here.h"
+
 namespace sluice::cuda {
 
 namespace {
@@ -100,9 +102,11 @@ PlainMapping::PlainMapping(int device, const cudaIpcMemHandle_t& handle, int ran
 }
 
 PlainMapping::~PlainMapping() {
-  const CurrentDevice current(device_);
-  if (opened_) cudaIpcCloseMemHandle(base_);
-  else cudaFree(base_);
+  release_without_lanes([device = device_, opened = opened_, base = base_] {
+    const CurrentDevice current(device);
+    if (opened) cudaIpcCloseMemHandle(base);
+    else cudaFree(base);
+  });
 }
 
 cudaIpcMemHandle_t PlainMapping::share(int rank) const {

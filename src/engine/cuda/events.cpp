@@ -1,9 +1,9 @@
 #include "engine/cuda/events.h"
 
-#include "engine/cuda/capture.h"
-
 #include <time.h>
 
+#include "engine/cuda/capture.h"
+#include "engine/cuda/streams.h"
 #include "engine/wait.h"
 
 namespace sluice::cuda {
@@ -99,13 +99,14 @@ void CudaEvent::wait_until_recorded() const {
 }
 
 cudaError_t CudaEvent::wait_in(cudaStream_t stream) const {
-  wait_until_recorded();
   const bool past = settled_.load(std::memory_order_acquire) != State::pending || told();
   return past ? cudaSuccess : cudaStreamWaitEvent(stream, event_, 0);
 }
 
 void CudaEvent::stream_wait(void* stream) const {
+  wait_until_recorded();
   const CurrentDevice current(pool_->device());
+  const std::lock_guard turn(queueing(pool_->device()));
   check(wait_in(static_cast<cudaStream_t>(stream)), "cudaStreamWaitEvent", -1);
 }
 

@@ -57,6 +57,8 @@ class CudaEvent final : public engine::LaneEvent {
   bool wait(std::chrono::milliseconds timeout) const override;
   // `stream` runs what is given to it from now on after this event.
   void stream_wait(void* stream) const override;
+  // The same for who has the turn to queue, once it is recorded.
+  void wait_until_recorded() const;
   cudaError_t wait_in(cudaStream_t stream) const;
 
   // Once, in the stream that gets there.
@@ -70,7 +72,6 @@ class CudaEvent final : public engine::LaneEvent {
   const DeviceChannel* channel() const { return at_.channel; }
 
  private:
-  void wait_until_recorded() const;
   bool told() const;
 
   std::shared_ptr<EventPool> pool_;

@@ -1,8 +1,10 @@
 #include "engine/cuda/host_flags.h"
 
 #include <cstring>
+#include <utility>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/lanes_here.h"
 
 namespace sluice::cuda {
 
@@ -23,7 +25,9 @@ PinnedMapping::PinnedMapping(std::shared_ptr<engine::Mapping> mapping, std::size
   check(cudaHostRegister(mapping_->base(), bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "cudaHostRegister", rank);
 }
 
-PinnedMapping::~PinnedMapping() { cudaHostUnregister(mapping_->base()); }
+PinnedMapping::~PinnedMapping() {
+  release_without_lanes([mapping = std::move(mapping_)] { cudaHostUnregister(mapping->base()); });
+}
 
 HostFlags::HostFlags(boot::GroupState& group, int channels)
     : rank_(group.rank()),

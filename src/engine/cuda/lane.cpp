@@ -18,7 +18,7 @@ Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open :
 
 CudaLane::CudaLane(Parts parts)
     : parts_(std::move(parts)), own_stream_(parts_.device, parts_.topology.rank, parts_.form == AwaitForm::stream && parts_.topology.ranks > 1 ? StreamUse::waits : StreamUse::works),
-      stream_(own_stream_) {
+      turn_(queueing(parts_.device), std::defer_lock), stream_(own_stream_) {
   if (parts_.form == AwaitForm::host) thread_ = std::thread([this] { serve(); });
 }
 
@@ -40,7 +40,8 @@ void CudaLane::submit(std::unique_ptr<core::Script> script) {
   if (parts_.form == AwaitForm::stream) return run(std::move(script));
   if (script->caller.runs) return submit_in_order_of_stream(std::move(script));
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.size() < most_under_way; });
     queue_.push_back(std::move(script));
   }
   changed_.notify_all();
@@ -51,7 +52,10 @@ void CudaLane::submit(std::unique_ptr<core::Script> script) {
 void CudaLane::submit_in_order_of_stream(std::unique_ptr<core::Script> script) {
   const auto stream = static_cast<cudaStream_t>(script->caller.stream);
   const auto before = std::make_shared<CudaEvent>(parts_.events), after = std::make_shared<CudaEvent>(parts_.events);
-  check(before->record(stream), "cudaEventRecord", parts_.topology.rank);
+  {
+    const std::lock_guard turn(queueing(parts_.device));
+    check(before->record(stream), "cudaEventRecord", parts_.topology.rank);
+  }
   script->steps.insert(script->steps.begin(), core::Depend{before});
   script->steps.emplace_back(core::Record{after});
   script->caller.runs = false;
@@ -102,7 +106,8 @@ void CudaLane::drain() {
 }
 
 void CudaLane::run(std::unique_ptr<core::Script> script) {
-  forget_finished();
+  wait_for_room();
+  const std::lock_guard turn(turn_);
   ++operation_;
   stream_ = script->caller.runs ? static_cast<cudaStream_t>(script->caller.stream) : own_stream_;
   // A handle of the caller may name another stream than before: one made since, or the one of another thread
@@ -111,6 +116,15 @@ void CudaLane::run(std::unique_ptr<core::Script> script) {
   last_ = run_steps(*script);
   last_stream_ = stream_;
   in_flight_.push_back({std::move(script), last_});
+}
+
+// A wait of the host, during which others queue.
+template <class Wait>
+void CudaLane::beside_others(Wait&& wait) {
+  const bool has_turn = turn_.owns_lock();  // not while a graph is captured
+  if (has_turn) turn_.unlock();
+  wait();
+  if (has_turn) turn_.lock();
 }
 
 // Returns the event of its end.
@@ -146,6 +160,14 @@ std::shared_ptr<CudaEvent> CudaLane::run_steps(core::Script& script) {
 void CudaLane::forget_finished() {
   const engine::LettingGo letting_go;
   while (!in_flight_.empty() && in_flight_.front().last->state() != engine::LaneEvent::State::pending) in_flight_.pop_front();
+}
+
+void CudaLane::wait_for_room() {
+  forget_finished();
+  while (in_flight_.size() >= most_under_way) {
+    in_flight_.front().last->wait(std::chrono::milliseconds(-1));
+    forget_finished();
+  }
 }
 
 StepContext CudaLane::context_of(const core::Run& step, const core::Script& script, int index) {
@@ -250,14 +272,16 @@ void CudaLane::await_on_host(Stage stage) {
   constexpr std::chrono::milliseconds now_and_then{10};
   const auto began = std::chrono::steady_clock::now();
   auto asked = began;
-  while (!reached() && error_ == cudaSuccess) {
-    pause_since(began);
-    if (const auto now = std::chrono::steady_clock::now(); now - asked > now_and_then) {
-      asked = now;
-      const UntouchedCaptures beside;
-      if (const cudaError_t error = cudaStreamQuery(stream_); error != cudaErrorNotReady) note(error);
+  beside_others([&] {
+    while (!reached() && error_ == cudaSuccess) {
+      pause_since(began);
+      if (const auto now = std::chrono::steady_clock::now(); now - asked > now_and_then) {
+        asked = now;
+        const UntouchedCaptures beside;
+        if (const cudaError_t error = cudaStreamQuery(stream_); error != cudaErrorNotReady) note(error);
+      }
     }
-  }
+  });
 }
 
 void CudaLane::depend(const core::Depend& step, const core::Script& script, int index) {
@@ -265,9 +289,10 @@ void CudaLane::depend(const core::Depend& step, const core::Script& script, int 
   follows_ = false;
   point_ = 0;
   const auto* const event = dynamic_cast<const CudaEvent*>(step.event.get());
-  if (event == nullptr) return step.event->stream_wait(stream_);  // of another engine: the host waits
+  if (event == nullptr) return beside_others([&] { step.event->wait(std::chrono::milliseconds(-1)); });  // of another engine
   // The caller's streams order the runs of a graph and what is outside of it.
   if (event->captured() && event->capture() != capture_) return;
+  beside_others([&] { event->wait_until_recorded(); });
   if (capture_ != 0 && !event->captured()) event->wait(std::chrono::milliseconds(-1));
   else note(event->wait_in(stream_));
   if (!step.guards_block || event->channel() == nullptr || event->channel() == parts_.channel) return;

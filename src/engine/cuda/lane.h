@@ -20,6 +20,10 @@ namespace sluice::cuda {
 
 enum class AwaitForm { stream, host };
 
+// Operations of a lane that have not ended: a call beyond them waits for the oldest. A stream holds about a thousand
+// launches, and a launch beyond them waits inside the driver.
+inline constexpr std::size_t most_under_way = 64;
+
 class CudaLane final : public engine::Lane {
  public:
   struct Parts {
@@ -53,6 +57,8 @@ class CudaLane final : public engine::Lane {
     std::shared_ptr<CudaEvent> last;
   };
 
+  template <class Wait>
+  void beside_others(Wait&& wait);
   void serve();
   void submit_in_order_of_stream(std::unique_ptr<core::Script> script);
   void capture(std::unique_ptr<core::Script> script);
@@ -69,9 +75,11 @@ class CudaLane final : public engine::Lane {
   StepContext context_of(const core::Run& step, const core::Script& script, int index);
   void note(cudaError_t error);
   void forget_finished();
+  void wait_for_room();
 
   Parts parts_;
   PooledStream own_stream_;
+  std::unique_lock<std::mutex> turn_;  // to queue on this GPU
   // Of the script that runs; and where the script before ended.
   cudaStream_t stream_ = nullptr;
   unsigned long long capture_ = 0;

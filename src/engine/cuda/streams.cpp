@@ -65,6 +65,13 @@ int hardware_queues() {
 
 int most_waiting_lanes() { return (hardware_queues() - 4) / 2; }
 
+std::mutex& queueing(int device) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<int, std::mutex>;  // never destroyed, as the pool
+  const std::lock_guard lock(mutex);
+  return all[device];
+}
+
 namespace {
 // Streams that are kept occupy queues: with those that wait, no more than leave four for others.
 std::size_t most_idle_workers() {

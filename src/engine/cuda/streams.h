@@ -5,6 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <mutex>
+
 namespace sluice::cuda {
 
 // CUDA_DEVICE_MAX_CONNECTIONS as CUDA reads it.
@@ -12,6 +14,10 @@ int hardware_queues();
 // So many lanes of a process may wait in streams; more would hold up each other and the caller's streams
 // (bench/probes/waiting_streams).
 int most_waiting_lanes();
+
+// Held while an operation, or a wait, is queued: of threads that queue at the same time on one GPU, some are dealt
+// the hardware queue in which another's stream waits (docs/architecture.md), and their kernels stand behind that.
+std::mutex& queueing(int device);
 
 // What is put into a stream: waits for peers, or only work.
 enum class StreamUse { waits, works };
