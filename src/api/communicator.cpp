@@ -18,6 +18,7 @@
 #include "boot/signals_blocked.h"
 #include "core/communicator_state.h"
 #include "engine/leaving.h"
+#include "engine/window.h"
 #include "trace/entries.h"
 #include "trace/recorder.h"
 
@@ -69,6 +70,7 @@ std::string take_name(std::vector<std::byte>& text) {
 Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& options) {
   Prepared prepared;
   std::string text;
+  text.reserve(1024);  // a refusal for want of memory needs none
   std::exception_ptr error;
   try {
     prepared = prepare(options, group.rank(), group.size());
@@ -77,7 +79,12 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
                        core::agreement_of(prepared.config.options));
   } catch (const Error& e) {
     error = std::current_exception();
-    text = std::string("refused: ") + e.what();
+    text = "refused: ";
+    text += e.what();
+  } catch (const std::exception& e) {
+    error = std::make_exception_ptr(boot::Told{std::current_exception()});
+    text = "refused: ";
+    text += dynamic_cast<const std::bad_alloc*>(&e) ? "this process has no memory left" : e.what();
   }
   auto texts = group.all_gather(std::as_bytes(std::span(text)));
   if (error) std::rethrow_exception(error);
@@ -109,7 +116,48 @@ auto named(int rank, Make&& make) {
     throw PeerError(sentence(e), rank);
   } catch (const SystemError& e) {
     throw SystemError(sentence(e), rank);
+  } catch (const std::bad_alloc&) {
+    throw SystemError(fmt::format("{}: this process has no memory left", place), rank);
   }
+}
+
+// A forked child has neither the threads nor the windows of its copy: it lets the copy be.
+struct LetGo {
+  std::shared_ptr<trace::Recorder> recorder;
+  pid_t process = getpid();
+
+  void operator()(core::CommunicatorState* mine) const {
+    if (getpid() != process) return;
+    if (!engine::LettingGo::here()) {
+      delete mine;
+      return;
+    }
+    const boot::SignalsBlocked blocked;
+    try {
+      std::thread([mine, kept = recorder] { delete mine; }).detach();
+    } catch (const std::system_error&) {  // it stays: to end the process would be worse
+    }
+  }
+};
+
+// On all ranks or on none.
+std::shared_ptr<core::CommunicatorState> make(const std::shared_ptr<boot::GroupState>& group, const CommunicatorOptions& options) {
+  const Prepared prepared = prepare_with_peers(*group, options);
+  engine::EngineSpec spec;
+  spec.topology = prepared.config.topology;
+  spec.page = prepared.config.page;
+  spec.arena_bytes = prepared.config.size.arena_bytes;
+  spec.deadline_ms = prepared.config.options.deadline_ms;
+  spec.workers = prepared.config.options.workers;
+  auto engine = prepared.engine->make(spec, group);
+  std::shared_ptr<core::CommunicatorState> made;
+  engine::together(*group, [&] {
+    const auto& recorder = prepared.recorder;
+    auto state = std::make_unique<core::CommunicatorState>(prepared.config, group->nodes(), std::move(engine),
+                                                           recorder ? recorder->ring() : core::TraceRing{});
+    made.reset(state.release(), LetGo{recorder});
+  });
+  return made;
 }
 
 core::CommunicatorState& checked(const std::shared_ptr<core::CommunicatorState>& state) {
@@ -126,31 +174,7 @@ void check_rank(const char* name, int rank, int size) {
 Communicator::Communicator(const Group& group, const CommunicatorOptions& options) {
   if (!group.valid()) throw ArgumentError("communicator: the group is empty");
   const auto& state = group.state();
-  const int rank = state->rank();
-  const Prepared prepared = named(rank, [&] { return prepare_with_peers(*state, options); });
-  engine::EngineSpec spec;
-  spec.topology = prepared.config.topology;
-  spec.page = prepared.config.page;
-  spec.arena_bytes = prepared.config.size.arena_bytes;
-  spec.deadline_ms = prepared.config.options.deadline_ms;
-  spec.workers = prepared.config.options.workers;
-  auto engine = named(rank, [&] { return prepared.engine->make(spec, state); });
-  const auto& recorder = prepared.recorder;
-  auto made = std::make_unique<core::CommunicatorState>(prepared.config, state->nodes(), std::move(engine),
-                                                        recorder ? recorder->ring() : core::TraceRing{});
-  // A forked child has neither the threads nor the windows of its copy: it lets the copy be.
-  state_ = std::shared_ptr<core::CommunicatorState>(made.release(), [process = getpid(), recorder](core::CommunicatorState* mine) {
-    if (getpid() != process) return;
-    if (!engine::LettingGo::here()) {
-      delete mine;
-      return;
-    }
-    const boot::SignalsBlocked blocked;
-    try {
-      std::thread([mine, recorder] { delete mine; }).detach();
-    } catch (const std::system_error&) {  // it stays: to end the process would be worse
-    }
-  });
+  state_ = named(state->rank(), [&] { return boot::or_give_up(*state, [&] { return make(state, options); }); });
 }
 
 WindowSize Communicator::size_of(const CommunicatorOptions& options, int ranks) {

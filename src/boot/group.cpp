@@ -70,9 +70,13 @@ int Group::rank() const { return need(state_, "rank").rank(); }
 int Group::size() const { return need(state_, "size").size(); }
 
 std::vector<std::vector<std::byte>> Group::all_gather(std::span<const std::byte> message) const {
-  return need(state_, "all_gather").all_gather(message);
+  auto& state = need(state_, "all_gather");
+  return boot::or_give_up(state, [&] { return state.all_gather(message); });
 }
 
-void Group::barrier() const { need(state_, "barrier").barrier(); }
+void Group::barrier() const {
+  auto& state = need(state_, "barrier");
+  boot::or_give_up(state, [&] { state.barrier(); });
+}
 
 }  // namespace sluice

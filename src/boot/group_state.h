@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
+
+#include <sluice/errors.h>
 
 #include "boot/unique_fd.h"
 
@@ -33,11 +37,39 @@ class GroupState {
   // duplicate). Collective. Not for in_one_process() groups. Errors as all_gather.
   virtual std::vector<UniqueFd> exchange_descriptors(int descriptor) = 0;
 
+  // No collective of this rank comes any more: peers that wait in one, or come to one, get PeerError with `why`. For a rank
+  // that something else than an Error of the library keeps from its part.
+  virtual void give_up(const char* why) noexcept = 0;
+
   // Calls `on_gone(rank)` once for each peer that leaves (its process ended, or it dropped its group),
   // from a thread of the group, for those already gone at once from this call. Ends when the returned
   // token is dropped; after that `on_gone` is not running any more. For peers already gone it is called
   // inside this call: hold no lock that it takes. It must not throw.
   virtual std::shared_ptr<void> watch(std::function<void(int rank)> on_gone) = 0;
 };
+
+// An exception that is no Error of the library, of which the peers have been told.
+struct Told {
+  std::exception_ptr error;
+};
+
+// A rank's part in something that all ranks do. An Error that it throws is known to the peers, or theirs too; of anything
+// else they are told here.
+template <class Part>
+auto or_give_up(GroupState& group, Part&& part) {
+  try {
+    return part();
+  } catch (const Error&) {
+    throw;
+  } catch (const Told& told) {
+    std::rethrow_exception(told.error);
+  } catch (const std::bad_alloc&) {
+    group.give_up("it has no memory left");
+    throw SystemError("this process has no memory left", group.rank());
+  } catch (...) {
+    group.give_up("it was interrupted by an exception");
+    throw;
+  }
+}
 
 }  // namespace sluice::boot

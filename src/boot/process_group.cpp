@@ -1,6 +1,7 @@
 #include "boot/process_group.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,6 +13,9 @@
 
 namespace sluice::boot {
 namespace {
+
+// Why nothing is exchanged any more after an exception; so short a text needs no memory.
+constexpr const char* interrupted = "interrupted";
 
 UniqueFd duplicate(int descriptor) { return UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
@@ -56,7 +60,9 @@ Contributions ProcessGroup::exchange_all(FrameKind call, Contribution mine, cons
   const Turn turn(busy_, where(call, rank(), size()), rank());
   if (sockets_->is_forked_copy()) refuse_forked_copy(call, rank(), size());
   if (failure_.empty()) {
+    failure_ = interrupted;
     ExchangeResult result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline);
+    failure_.clear();
     if (!result.failure) {
       check_contributions(result.all, rank(), call);
       return std::move(result.all);
@@ -101,6 +107,17 @@ std::vector<UniqueFd> ProcessGroup::exchange_descriptors(int descriptor) {
   std::vector<UniqueFd> descriptors;
   for (const auto& part : all) descriptors.push_back(std::move(part->descriptor));
   return descriptors;
+}
+
+// Between two exchanges peers read the reason; where one was interrupted their streams end in the middle of a message.
+void ProcessGroup::give_up(const char* why) noexcept {
+  if (sockets_->is_forked_copy() || (!failure_.empty() && failure_ != interrupted)) return;
+  const bool between = failure_.empty();
+  failure_ = interrupted;
+  for (const UniqueFd& peer : sockets_->fds()) {
+    if (peer && between) detail::tell(peer.get(), FrameKind::gave_up, why);
+    if (peer && !between) ::shutdown(peer.get(), SHUT_WR);
+  }
 }
 
 std::shared_ptr<void> ProcessGroup::watch(std::function<void(int rank)> on_gone) { return monitor_.watch(std::move(on_gone)); }

@@ -33,12 +33,13 @@ class Table {
     std::string problem = own.failure;
     Contributions all;
     if (problem.empty()) {
-      const std::uint64_t n = own.contributed++;
+      all.reserve(places_.size());
+      const std::uint64_t n = own.contributed;
       own.parts[n % 2] = std::make_shared<Contribution>(std::move(mine));
+      ++own.contributed;  // from here on it counts
       changed_.notify_all();
-      own.busy = true;
+      const Inside inside(own.busy);
       problem = wait_for_all(lock, n, deadline);
-      own.busy = false;
       if (problem.empty())
         for (const Place& place : places_) all.push_back(place.parts[n % 2]);
       own.failure = problem;
@@ -49,6 +50,18 @@ class Table {
       throw PeerError(fmt::format("{}: {}; make a new group", where(call, rank, size()), problem), rank);
     check_contributions(all, rank, call);
     return all;
+  }
+
+  void give_up(int rank, const char* why) noexcept {
+    if (is_forked_copy()) return;
+    const std::lock_guard lock(mutex_);
+    std::string& failure = places_[static_cast<std::size_t>(rank)].failure;
+    try {
+      if (failure.empty()) failure = why;
+    } catch (const std::bad_alloc&) {
+      failure = "no memory";  // so short a text needs none
+    }
+    changed_.notify_all();
   }
 
   void leave(int rank) {
@@ -76,6 +89,18 @@ class Table {
     bool gone = false;
     std::string failure;
     std::shared_ptr<Watchers> watchers = std::make_shared<Watchers>();
+  };
+
+  // While a thread waits in the call of a rank. The lock is held when it begins and ends.
+  class Inside {
+   public:
+    explicit Inside(bool& busy) : busy_(busy) { busy_ = true; }
+    ~Inside() { busy_ = false; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    bool& busy_;
   };
 
   // Empty when everybody's part in exchange n is there.
@@ -130,6 +155,8 @@ class ThreadGroup : public GroupState {
     throw ArgumentError(fmt::format("{}: the ranks are threads of one process and share its descriptors already; exchange "
                                     "their numbers with all_gather", where(FrameKind::descriptors, rank_, size())), rank_);
   }
+
+  void give_up(const char* why) noexcept override { table_->give_up(rank_, why); }
 
   std::shared_ptr<void> watch(std::function<void(int)> on_gone) override { return table_->watch(rank_, std::move(on_gone)); }
 

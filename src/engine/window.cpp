@@ -54,9 +54,15 @@ void together(boot::GroupState& group, const std::function<void()>& step) {
   std::string trouble;
   try {
     step();
-  } catch (const std::exception& error) {
+  } catch (const Error& error) {
     failure = std::current_exception();
     trouble = error.what();
+  } catch (const std::exception& error) {
+    failure = std::make_exception_ptr(boot::Told{std::current_exception()});
+    trouble = error.what();
+  } catch (...) {
+    failure = std::make_exception_ptr(boot::Told{std::current_exception()});
+    trouble = "an exception of an unknown type";
   }
   std::vector<std::vector<std::byte>> all;
   try {

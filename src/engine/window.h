@@ -14,7 +14,7 @@
 namespace sluice::engine {
 
 // Runs a step of creation, and hears how the others' went: a rank that cannot go on says so where they would wait
-// for it. Collective, and a barrier. Throws what `step` threw, on the peers PeerError.
+// for it. Collective, and a barrier. Throws what `step` threw (in boot::Told where that is no Error), on the peers PeerError.
 void together(boot::GroupState& group, const std::function<void()>& step);
 
 // Ranks that are threads: fills `all`, where each rank has put its own, with those of the others. Collective; a

@@ -1,7 +1,9 @@
 // S4, U2 and F8: the call behind a bad one, an error that meets a callback that throws, and data of an
 // operation that failed.
+#include <optional>
 #include <stdexcept>
 
+#include "allocations.h"
 #include "drive.h"
 #include "registry.h"
 
@@ -135,7 +137,7 @@ PROMISE(U2, what_a_log_callback_throws_leaves_the_communicator_usable, {{1, 2, 3
 }
 
 // At creation, on one rank: it has no communicator, and its peers find that out without a hang.
-PROMISE(U2, a_log_callback_that_throws_at_creation_lets_everybody_leave, {{2, 3}}) {
+PROMISE(U2, what_a_log_callback_throws_at_creation_refuses_it_on_all_ranks, {{2, 3}}) {
   const Job job(base(at, 304));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
@@ -147,10 +149,43 @@ PROMISE(U2, a_log_callback_that_throws_at_creation_lets_everybody_leave, {{2, 3}
     if (self.rank == 0) {
       expect_error<std::runtime_error>([&] { sluice::Communicator comm(self.group, options); }, {"callback"});
     } else {
-      sluice::Communicator comm(self.group, options);
+      expect_error<sluice::PeerError>([&] { sluice::Communicator comm(self.group, options); }, {"rank 0 refused", "from the callback"});
     }
     run_job(self, job);
   });
+}
+
+// Each allocation that rank 0's thread makes on the way, one after the other: both ranks have a communicator that works,
+// or both have an error, soon.
+PROMISE(U2, no_memory_on_one_rank_while_a_communicator_is_made_is_an_error_on_all, {{2}}) {
+  if (on_cuda()) GTEST_SKIP() << "hundreds of communicators; what it tests is the same on both engines";
+  const Job job(base(at, 306));
+  for (int n = 1; n < 200; n += n < 60 ? 1 : 7) {  // there are some 150
+    run_ranks(at.place, at.ranks, [&](Rank& self) {
+      std::optional<sluice::Communicator> comm;
+      const double began = now_ms();
+      if (self.rank == 0) fail_allocation(n);
+      std::string error;
+      try {
+        comm.emplace(self.group, options_for(job.problem, self.engine));
+      } catch (const std::exception& thrown) {
+        error = thrown.what();
+      }
+      fail_allocation(0);
+      EXPECT_LT(now_ms() - began, 5000) << "allocation " << n;
+      const std::byte mine{comm.has_value()};
+      bool made[2] = {comm.has_value(), comm.has_value()};
+      try {
+        const auto both = self.group.all_gather({&mine, 1});
+        for (int r = 0; r < 2; ++r) made[r] = both[static_cast<std::size_t>(r)][0] == std::byte{1};
+      } catch (const sluice::PeerError&) {  // the group went too
+        EXPECT_FALSE(comm) << "allocation " << n;
+      }
+      EXPECT_EQ(made[0], made[1]) << "allocation " << n << ": " << error;
+      if (comm && made[0] && made[1]) round_trip(*comm, job, self.rank);
+    });
+    if (testing::Test::HasFailure()) break;
+  }
 }
 
 // A dispatch on channel 0 fails, since rank 1 does not come. All meet on channel 1, which is well; but there

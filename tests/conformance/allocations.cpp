@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "sanitizers.h"
 
@@ -10,6 +11,7 @@
 
 namespace conformance {
 Allocations allocations() { return {}; }
+std::int64_t fail_allocation(std::int64_t) { return 1; }
 }  // namespace conformance
 
 #else
@@ -17,8 +19,13 @@ Allocations allocations() { return {}; }
 namespace {
 
 std::atomic<std::int64_t> calls{0}, bytes{0}, deleted{0};
+thread_local std::int64_t until_failure = 0;
 
 void* counted(void* memory, std::size_t size) {
+  if (until_failure > 0 && --until_failure == 0) {
+    std::free(memory);
+    memory = nullptr;
+  }
   if (memory == nullptr) throw std::bad_alloc();
   calls.fetch_add(1, std::memory_order_relaxed);
   bytes.fetch_add(static_cast<std::int64_t>(size), std::memory_order_relaxed);
@@ -34,6 +41,7 @@ void release(void* memory) {
 
 namespace conformance {
 Allocations allocations() { return {calls.load(), bytes.load(), calls.load() - deleted.load()}; }
+std::int64_t fail_allocation(std::int64_t n) { return std::exchange(until_failure, n); }
 }  // namespace conformance
 
 // The other forms of the standard library call these.
