@@ -118,7 +118,8 @@ struct CommunicatorOptions {
 
   // Called in the thread that calls the library: info when the communicator is made and when a call of this rank is
   // refused for its own fault (bad ids of a bounded call: by the next call, if nobody waited for their event), warning
-  // when a call meets a failed channel; empty = silence.
+  // when a call meets a failed channel; empty = silence. What it throws comes out of the call; out of the creation on
+  // this rank, and the peers get PeerError with its text.
   std::function<void(LogLevel, const std::string&)> log{};
   LogLevel log_level = LogLevel::warning;
 };

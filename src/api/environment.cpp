@@ -31,8 +31,8 @@ namespace api {
 
 std::optional<bool> check_from_environment() {
   const char* const value = std::getenv("SLUICE_CHECK");
-  if (!value) return {};
-  const std::string text = value;
+  const std::string text = value ? value : "";
+  if (text.empty()) return {};
   if (text == "0") return false;
   if (text == "1") return true;
   throw ArgumentError(fmt::format("SLUICE_CHECK = \"{}\" is neither 0 nor 1", text));

@@ -46,7 +46,8 @@ void Monitor::start() {
       poll_until_closed(*sockets, *watchers, wake);
     });
   } catch (const std::system_error& error) {
-    throw SystemError(fmt::format("watch: the thread that notices lost peers cannot be started: {}", error.what()));
+    throw SystemError(fmt::format("the thread that notices lost peers cannot be started: {}; raise the limits of threads and of "
+                                  "address space (ulimit -u, ulimit -v)", error.what()));
   }
   wake_ = std::move(ours);
 }

@@ -22,7 +22,7 @@ constexpr std::int64_t first_copy_row = 500;
 // one. Otherwise a slice could end a nanosecond after the one around it, and be dropped.
 double microseconds(std::int64_t ns) {
   double us = static_cast<double>(ns) / 1000;
-  while (static_cast<std::int64_t>(us * 1000) < ns) us = std::nextafter(us, std::numeric_limits<double>::infinity());
+  if (static_cast<std::int64_t>(us * 1000) < ns) us = std::nextafter(us, std::numeric_limits<double>::infinity());
   return us;
 }
 

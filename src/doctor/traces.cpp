@@ -70,6 +70,8 @@ std::vector<std::string> trace_files(const std::string& folder, std::error_code&
 Traces choose_traces(std::vector<RankTrace> all, const std::string& communicator, const std::string& where) {
   if (all.empty())
     throw ArgumentError(fmt::format("\"{}\" holds no trace; run the program with SLUICE_TRACE={} in its environment", where, where));
+  std::erase_if(all, [](const RankTrace& trace) { return trace.communicator.empty(); });
+  if (all.empty()) throw ArgumentError(fmt::format("\"{}\" holds only traces of communicators that were never made", where));
   std::map<std::string, std::int64_t> times;
   for (const RankTrace& trace : all) times[trace.communicator] += time_in_operations(trace);
   std::vector<std::string> names;

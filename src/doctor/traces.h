@@ -22,7 +22,7 @@ struct Traces {
 };
 
 // All *.trace files of `folder`. Of several communicators the one with the most time in operations, or the one that is
-// named. Throws ArgumentError, a sentence: no such folder, no traces, no such communicator, machines whose clocks differ.
+// named; those that were never made are left out. Throws ArgumentError, a sentence: no such folder, no traces, no such communicator, machines whose clocks differ.
 Traces load_traces(const std::string& folder, const std::string& communicator = "");
 
 // The same for traces that are read already; `where` is for the sentence.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,8 @@
 #include <fmt/format.h>
 
 #include <sluice/errors.h>
+
+#include "core/file_limit.h"
 
 namespace sluice::engine {
 
@@ -99,12 +100,10 @@ void Windows::take(boot::GroupState& group, std::int64_t bytes) {
     own = map(-1, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, bytes_, rank_);
     return;
   }
-  // Beyond it the kernel sends a signal that ends the process.
-  rlimit files{};
-  if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur != RLIM_INFINITY && files.rlim_cur < bytes_) {
+  if (const std::uint64_t most = core::file_limit(); most < bytes_) {
     throw SystemError(fmt::format("communicator on rank {}: the window needs a file in memory of {} bytes, but files of this "
                                   "process may have {}; raise that limit (ulimit -f), or lower max_tokens, channels, capacity "
-                                  "or arena_bytes", rank_, bytes_, files.rlim_cur), rank_);
+                                  "or arena_bytes", rank_, bytes_, most), rank_);
   }
   memory_ = boot::UniqueFd(memfd_create("sluice-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory_ || ftruncate(memory_.get(), bytes) != 0 || fcntl(memory_.get(), F_ADD_SEALS, fixed_size) != 0) {

@@ -20,11 +20,6 @@ std::int64_t load(const std::int64_t& word, std::memory_order order = std::memor
   return std::atomic_ref(const_cast<std::int64_t&>(word)).load(order);
 }
 
-// Files may hold anything (promise F6): what no clock and no count can be is 0, so that differences and sums are numbers.
-constexpr std::int64_t most_ns = std::int64_t{1} << 61, most_rows = std::int64_t{1} << 40;
-
-std::int64_t at_most(std::int64_t value, std::int64_t most) { return value >= 0 && value <= most ? value : 0; }
-
 // As its writer does: version before, words, version after.
 std::optional<OperationTrace> read_entry(const core::TraceRing& ring, int channel, std::int64_t slot) {
   const std::int64_t* const words = ring.entry(channel, slot);

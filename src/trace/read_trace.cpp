@@ -1,8 +1,10 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -20,48 +22,74 @@ namespace {
 
 using trace::FileHeader;
 
-// Words, so that rings lie as they must.
-std::vector<std::int64_t> load_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const auto fail = [&] {
-    throw SystemError(fmt::format("trace \"{}\" cannot be read: {}", path, std::generic_category().message(errno)));
-  };
-  if (!file) fail();
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) fail();
-  std::vector<std::int64_t> words(bytes.size() / sizeof(std::int64_t) + 1);
-  if (!bytes.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
-  words.back() = static_cast<std::int64_t>(bytes.size());
-  return words;
-}
+class TraceFile {
+ public:
+  // Does not wait for the writer of a pipe.
+  explicit TraceFile(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (file_ < 0) fail();
+    struct stat what {};
+    const bool known = ::fstat(file_, &what) == 0;
+    if (known && S_ISREG(what.st_mode)) return;
+    const int error = known ? EINVAL : errno;
+    ::close(file_);
+    errno = error;
+    known ? broken("it is no ordinary file") : fail();
+  }
+  ~TraceFile() { ::close(file_); }
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  [[noreturn]] void broken(const char* why) const { throw ArgumentError(fmt::format("\"{}\" is not a trace of Sluice: {}", path_, why)); }
+
+  // The first `bytes`, or fewer where it ends.
+  std::size_t read(void* to, std::size_t bytes) const {
+    std::size_t have = 0;
+    while (have < bytes) {
+      const ssize_t got = ::pread(file_, static_cast<std::byte*>(to) + have, bytes - have, static_cast<off_t>(have));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail();
+      if (got == 0) break;
+      have += static_cast<std::size_t>(got);
+    }
+    return have;
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw SystemError(fmt::format("trace \"{}\" cannot be read: {}", path_, std::generic_category().message(errno)));
+  }
+
+  const std::string& path_;
+  int file_;
+};
 
 template <std::size_t N>
 std::string text_of(const char (&text)[N]) {
   return {text, strnlen(text, N)};
 }
 
-FileHeader checked_header(const std::vector<std::int64_t>& words, const std::string& path) {
-  const auto bytes = static_cast<std::size_t>(words.back());
+FileHeader read_header(const TraceFile& file) {
+  std::byte bytes[trace::header_bytes];
   FileHeader header;
-  const auto broken = [&](const char* why) { throw ArgumentError(fmt::format("\"{}\" is not a trace of Sluice: {}", path, why)); };
-  if (bytes < trace::header_bytes) broken("it is shorter than a header");
-  std::memcpy(static_cast<void*>(&header), words.data(), sizeof(header));
-  if (std::memcmp(header.magic, trace::file_magic, sizeof(header.magic)) != 0) broken("its first bytes are others");
+  if (file.read(bytes, sizeof(bytes)) < sizeof(bytes)) file.broken("it is shorter than a header");
+  std::memcpy(static_cast<void*>(&header), bytes, sizeof(header));
+  if (std::memcmp(header.magic, trace::file_magic, sizeof(header.magic)) != 0) file.broken("its first bytes are others");
   const bool shape = header.ranks >= 1 && header.ranks <= limits::ranks_per_node && header.rank >= 0 && header.rank < header.ranks &&
                      header.channels >= 1 && header.channels <= limits::channels && header.slots >= 1 &&
                      header.slots <= limits::trace_operations && header.copy_slots >= 0 && header.copy_slots <= limits::trace_operations;
-  if (!shape) broken("its header names an impossible shape");
-  if (bytes < trace::file_bytes(header)) broken("it is shorter than its header says");
+  if (!shape) file.broken("its header names an impossible shape");
   return header;
 }
 
 std::vector<CopyTrace> read_copies(const FileHeader& header, const std::byte* base) {
   std::vector<CopyTrace> copies;
-  const std::int64_t kept = std::clamp<std::int64_t>(header.copies, 0, header.copy_slots);
-  for (std::int64_t i = header.copies - kept; i < header.copies; ++i) {
+  const std::int64_t recorded = trace::at_most(header.copies, trace::most_rows);
+  for (std::int64_t i = std::max<std::int64_t>(0, recorded - header.copy_slots); i < recorded; ++i) {
     trace::CopyEntry entry;
     std::memcpy(&entry, base + trace::copies_offset(header) + static_cast<std::size_t>(i % header.copy_slots) * sizeof(entry), sizeof(entry));
-    copies.push_back({entry.begun_ns, entry.end_ns, entry.bytes, entry.to_host != 0});
+    const std::int64_t begun = trace::at_most(entry.begun_ns, trace::most_ns);
+    const std::int64_t end = std::max(begun, trace::at_most(entry.end_ns, trace::most_ns));
+    copies.push_back({begun, end, trace::at_most(entry.bytes, trace::most_bytes), entry.to_host != 0});
   }
   return copies;
 }
@@ -69,8 +97,10 @@ std::vector<CopyTrace> read_copies(const FileHeader& header, const std::byte* ba
 }  // namespace
 
 RankTrace read_trace(const std::string& path) {
-  std::vector<std::int64_t> words = load_file(path);
-  const FileHeader header = checked_header(words, path);
+  const TraceFile file(path);
+  const FileHeader header = read_header(file);
+  std::vector<std::int64_t> words((trace::file_bytes(header) + sizeof(std::int64_t) - 1) / sizeof(std::int64_t));  // rings lie as they must
+  if (file.read(words.data(), trace::file_bytes(header)) < trace::file_bytes(header)) file.broken("it is shorter than its header says");
   auto* const base = reinterpret_cast<std::byte*>(words.data());
   RankTrace trace;
   trace.communicator = text_of(header.communicator);
@@ -81,9 +111,9 @@ RankTrace read_trace(const std::string& path) {
   trace.rank = header.rank;
   trace.ranks = header.ranks;
   trace.channels = header.channels;
-  trace.made_ns = header.made_ns;
-  trace.made_unix_ns = header.made_unix_ns;
-  trace.clock_error_ns = header.clock_error_ns;
+  trace.made_ns = trace::at_most(header.made_ns, trace::most_ns);
+  trace.made_unix_ns = trace::at_most(header.made_unix_ns, trace::most_ns);
+  trace.clock_error_ns = trace::at_most(header.clock_error_ns, trace::most_ns);
   trace.operations = trace::read_ring(trace::ring_of(header, base), &trace.lost);
   trace.copies = read_copies(header, base);
   return trace;

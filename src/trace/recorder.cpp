@@ -18,6 +18,7 @@
 #include <sluice/errors.h>
 
 #include "core/clock.h"
+#include "core/file_limit.h"
 #include "trace/entries.h"
 
 namespace sluice::trace {
@@ -91,10 +92,12 @@ int make_file(const std::string& folder, const FileHeader& header) {
     file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (file < 0 && errno == EEXIST);
   if (file < 0) fail(fmt::format("cannot make \"{}\"", path), errno, header.rank);
-  if (const int full = ::posix_fallocate(file, 0, static_cast<off_t>(file_bytes(header)))) {
+  const std::uint64_t bytes = file_bytes(header);
+  const int full = bytes > core::file_limit() ? EFBIG : ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  if (full != 0) {
     ::close(file);
     ::unlink(path.c_str());
-    fail(fmt::format("cannot take {} bytes for \"{}\"", file_bytes(header), path), full, header.rank);
+    fail(fmt::format("cannot take {} bytes for \"{}\"", bytes, path), full, header.rank);
   }
   return file;
 }

@@ -1,4 +1,6 @@
 // F7: what a trace tells.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -356,6 +358,27 @@ PROMISE(F7, a_folder_that_cannot_be_made_is_one_error_on_every_rank, {{2}}) {
       expect_error<sluice::SystemError>([&] { sluice::Communicator(self.group, options); }, {"rank 1", "/proc/no/such/folder", "trace_dir"});
     } else {
       expect_error<sluice::PeerError>([&] { sluice::Communicator(self.group, options); }, {"rank 1", "/proc/no/such/folder"});
+    }
+    run_job(self, job);
+  });
+}
+
+PROMISE(F7, a_trace_larger_than_a_file_may_be_is_an_error_on_every_rank, {{2}, Where::processes}) {
+  ON_A_TRACED_ENGINE();
+  const Job job(small_recipe(at.ranks, 411));
+  const Folder folder;
+  run_ranks(at.place, at.ranks, [&](Rank& self) {
+    sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
+    options.trace_dir = folder.path();
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{4096, before.rlim_max};
+    if (self.rank == 1) {
+      setrlimit(RLIMIT_FSIZE, &small);
+      expect_error<sluice::SystemError>([&] { sluice::Communicator(self.group, options); }, {"rank 1", "cannot take", "trace_dir"});
+      setrlimit(RLIMIT_FSIZE, &before);
+    } else {
+      expect_error<sluice::PeerError>([&] { sluice::Communicator(self.group, options); }, {"rank 1", "cannot take"});
     }
     run_job(self, job);
   });

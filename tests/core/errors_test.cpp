@@ -232,6 +232,8 @@ TEST(errors, of_the_engine_and_the_environment_name_the_call_and_the_rank) {
   EXPECT_THAT(error.what, StartsWith("communicator on rank 0: engine \"gpu\" is unknown"));
   setenv("SLUICE_CHECK", "yes", 1);
   error = caught([&] { Communicator(group, small()); });
+  setenv("SLUICE_CHECK", "", 1);
+  EXPECT_NO_THROW(Communicator::size_of(small(), 1)) << "an empty variable is none";
   unsetenv("SLUICE_CHECK");
   EXPECT_EQ(error.rank, 0);
   EXPECT_THAT(error.what, StartsWith("communicator on rank 0: SLUICE_CHECK = \"yes\" is neither"));

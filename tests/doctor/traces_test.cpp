@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -36,6 +37,22 @@ TEST(traces, a_folder_that_is_not_there_or_empty_is_refused) {
   std::ofstream(folder + "/x.trace") << "nonsense";
   EXPECT_THAT(refusal([&] { load_traces(folder); }), HasSubstr("is not a trace of Sluice"));
   std::filesystem::remove_all(folder);
+}
+
+TEST(traces, what_is_no_file_is_left_out) {
+  std::string folder = (std::filesystem::temp_directory_path() / "doctor-XXXXXX").string();
+  ASSERT_TRUE(mkdtemp(folder.data()));
+  std::filesystem::create_directory(folder + "/folder.trace");
+  ASSERT_EQ(mkfifo((folder + "/pipe.trace").c_str(), 0600), 0);
+  EXPECT_THAT(refusal([&] { load_traces(folder); }), HasSubstr("folder.trace\" is not a trace of Sluice: it is no ordinary file"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(traces, of_communicators_that_were_never_made_are_left_out) {
+  auto all = late_rank_2();
+  all.push_back({});
+  EXPECT_THAT(choose_traces(all, "", "here").others, ::testing::IsEmpty());
+  EXPECT_THAT(refusal([&] { choose_traces({RankTrace{}}, "", "here"); }), HasSubstr("only traces of communicators that were never made"));
 }
 
 TEST(traces, of_two_boots_are_refused) {

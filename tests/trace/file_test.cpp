@@ -3,13 +3,17 @@
 #include <gtest/gtest.h>
 #include <sluice/errors.h>
 #include <sluice/trace.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 
+#include "trace/file.h"
 #include "trace/recorder.h"
 
 namespace {
@@ -95,10 +99,36 @@ TEST_F(TraceFile, EveryRecorderHasOneOfItsOwn) {
 
 TEST_F(TraceFile, AnythingElseIsRefusedInOneSentence) {
   EXPECT_THAT(error_of<sluice::SystemError>(folder_ / "absent"), HasSubstr("cannot be read"));
+  EXPECT_THAT(error_of<sluice::ArgumentError>(folder_), HasSubstr("it is no ordinary file"));
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of<sluice::ArgumentError>(folder_ / "pipe"), HasSubstr("it is no ordinary file"));
+  EXPECT_THAT(error_of<sluice::SystemError>("/proc/self/mem"), HasSubstr("cannot be read"));
   EXPECT_THAT(error_of<sluice::ArgumentError>(write("empty", "")), HasSubstr("shorter than a header"));
   EXPECT_THAT(error_of<sluice::ArgumentError>(write("text", std::string(10'000, 'x'))), HasSubstr("not a trace of Sluice"));
   const std::string whole = bytes_of(recorded());
   EXPECT_THAT(error_of<sluice::ArgumentError>(write("cut", whole.substr(0, whole.size() - 1))), HasSubstr("shorter than its header says"));
+}
+
+TEST_F(TraceFile, TimesThatNoClockTellsAreZero) {
+  std::string bytes = bytes_of(recorded());
+  sluice::trace::FileHeader header;
+  std::memcpy(static_cast<void*>(&header), bytes.data(), sizeof(header));
+  header.copies = 2;
+  header.made_ns = header.made_unix_ns = std::numeric_limits<std::int64_t>::max();
+  header.clock_error_ns = -1;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  const sluice::trace::CopyEntry copies[2] = {{0, most, most, 0}, {500, 100, -1, 1}};
+  std::memcpy(bytes.data() + sluice::trace::copies_offset(header), copies, sizeof(copies));
+  const sluice::RankTrace trace = sluice::read_trace(write("times", bytes));
+  EXPECT_EQ(trace.made_ns, 0);
+  EXPECT_EQ(trace.made_unix_ns, 0);
+  EXPECT_EQ(trace.clock_error_ns, 0);
+  ASSERT_EQ(trace.copies.size(), 2u);
+  for (const auto& copy : trace.copies) {
+    EXPECT_EQ(copy.end_ns, copy.begun_ns);
+    EXPECT_EQ(copy.bytes, 0);
+  }
 }
 
 // Whatever bytes are changed: a sentence, or a trace of a possible shape.

@@ -104,8 +104,9 @@ class CpuEngine final : public engine::Engine {
       watch_ = group_->watch([this](int peer) {
         for (const auto& lane : lanes_) lane->flags().peer_gone(peer);
       });
-    } catch (const std::exception& error) {
-      throw SystemError(fmt::format("communicator on rank {}: a thread could not be started: {}; lower channels or workers",
+    } catch (const std::system_error& error) {
+      throw SystemError(fmt::format("communicator on rank {}: a thread could not be started: {}; raise the limits of threads and of "
+                                    "address space (ulimit -u, ulimit -v), or lower channels or workers",
                                     spec_.topology.rank, error.what()), spec_.topology.rank);
     }
   }
