@@ -104,20 +104,20 @@ Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& 
 // An error on the way to a communicator says so, whichever part of the library throws it, and has the rank.
 template <class Make>
 auto named(int rank, Make&& make) {
-  const std::string place = fmt::format("communicator on rank {}", rank);
-  const auto sentence = [&](const Error& e) {
-    return std::string_view(e.what()).starts_with(place) ? std::string(e.what()) : fmt::format("{}: {}", place, e.what());
+  const auto sentence = [&](std::string_view text) {
+    const std::string place = fmt::format("communicator on rank {}", rank);
+    return text.starts_with(place) ? std::string(text) : fmt::format("{}: {}", place, text);
   };
   try {
     return make();
   } catch (const ArgumentError& e) {
-    throw ArgumentError(sentence(e), rank);
+    throw ArgumentError(sentence(e.what()), rank);
   } catch (const PeerError& e) {
-    throw PeerError(sentence(e), rank);
+    throw PeerError(sentence(e.what()), rank);
   } catch (const SystemError& e) {
-    throw SystemError(sentence(e), rank);
+    throw SystemError(sentence(e.what()), rank);
   } catch (const std::bad_alloc&) {
-    throw SystemError(fmt::format("{}: this process has no memory left", place), rank);
+    throw SystemError(sentence("this process has no memory left"), rank);
   }
 }
 
@@ -140,7 +140,8 @@ struct LetGo {
   }
 };
 
-// On all ranks or on none.
+// On all ranks or on none: what a rank could not do, the others hear in the exchange behind it, and the last one, the
+// barrier, needs no memory once a rank has taken part in it.
 std::shared_ptr<core::CommunicatorState> make(const std::shared_ptr<boot::GroupState>& group, const CommunicatorOptions& options) {
   const Prepared prepared = prepare_with_peers(*group, options);
   engine::EngineSpec spec;
@@ -157,6 +158,7 @@ std::shared_ptr<core::CommunicatorState> make(const std::shared_ptr<boot::GroupS
                                                            recorder ? recorder->ring() : core::TraceRing{});
     made.reset(state.release(), LetGo{recorder});
   });
+  group->barrier();
   return made;
 }
 

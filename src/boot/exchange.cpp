@@ -99,10 +99,10 @@ class Pair {
 
 // Sends and receives until all is done. Returns the first thing that goes wrong.
 std::optional<Failure> move_all(std::vector<Pair>& pairs, const Deadline& deadline) {
+  std::vector<pollfd> entries(pairs.size());
   // Most often everything fits into the socket buffers, and no poll is needed for sending.
   for (Pair& p : pairs)
     if (std::string wrong = p.send(); !wrong.empty()) return Failure{p.peer(), wrong};
-  std::vector<pollfd> entries(pairs.size());
   for (;;) {
     bool done = true;
     bool retry_soon = false;
@@ -150,9 +150,13 @@ std::string all_gone(const std::vector<Pair>& pairs) {
 
 }  // namespace
 
-ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint32_t sequence, Contribution mine,
+ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint32_t sequence, Contribution contribution,
                         const Deadline& deadline) {
+  // Nothing is allocated behind the first message but for what peers say.
   ExchangeResult result;
+  result.all.resize(peers.size());
+  result.all[static_cast<std::size_t>(rank)] = std::make_shared<Contribution>(std::move(contribution));
+  const Contribution& mine = *result.all[static_cast<std::size_t>(rank)];
   const auto header = encode(FrameHeader{mine.kind, sequence, mine.bytes.size()});
   std::vector<Pair> pairs;
   pairs.reserve(peers.size());
@@ -169,9 +173,7 @@ ExchangeResult exchange(const std::vector<UniqueFd>& peers, int rank, std::uint3
       if (p.between_frames()) detail::tell(p.fd(), FrameKind::gave_up, result.failure->reason);
     return result;
   }
-  result.all.resize(peers.size());
   for (Pair& p : pairs) result.all[static_cast<std::size_t>(p.peer())] = p.take();
-  result.all[static_cast<std::size_t>(rank)] = std::make_shared<Contribution>(std::move(mine));
   return result;
 }
 

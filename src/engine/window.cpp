@@ -58,6 +58,9 @@ void together(boot::GroupState& group, const std::function<void()>& step) {
   } catch (const Error& error) {
     failure = std::current_exception();
     trouble = error.what();
+  } catch (const std::bad_alloc&) {
+    failure = std::make_exception_ptr(boot::Told{std::current_exception()});
+    trouble = "this process has no memory left";
   } catch (const std::exception& error) {
     failure = std::make_exception_ptr(boot::Told{std::current_exception()});
     trouble = error.what();
