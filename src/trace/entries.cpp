@@ -38,7 +38,7 @@ std::optional<OperationTrace> read_entry(const core::TraceRing& ring, int channe
   op.outcome = ended ? static_cast<Outcome>(outcome) : Outcome::running;
   op.tokens = word(TraceWord::tokens);
   op.rows = word(TraceWord::rows);
-  op.row_bytes = word(TraceWord::row_bytes);
+  op.row_bytes = at_most(word(TraceWord::row_bytes), limits::row_bytes + limits::scale_bytes);
   op.num_sms = static_cast<int>(word(TraceWord::num_sms) % (limits::num_sms + 1));
   op.called_ns = time(TraceWord::called);
   op.thread_cpu_ns = time(TraceWord::thread_cpu);
