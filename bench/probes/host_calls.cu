@@ -61,6 +61,104 @@ CUmemAllocationProp properties() {
   return prop;
 }
 
+// What the cases make and give back.
+struct Made {
+  explicit Made(cudaStream_t stream) : other(stream) {
+    pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    std::memset(pages, 0, bytes);
+    CHECK(cudaMalloc(&device, bytes));
+    rights.location = prop.location;
+    rights.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+
+  void create_window() {
+    CHECK(create(&handle, bytes, &prop, 0));
+    CHECK(reserve(&address, bytes, 0, 0, 0));
+    CHECK(map(address, bytes, 0, handle, 0));
+    CHECK(access(address, bytes, &rights, 1));
+  }
+  void release_window() {
+    CHECK(unmap(address, bytes));
+    CHECK(free_address(address, bytes));
+    CHECK(release(handle));
+  }
+  void make_stream() { CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  void use_stream() {
+    make_stream();
+    empty<<<1, 1, 0, stream>>>();
+    CHECK(cudaStreamSynchronize(stream));
+  }
+  void make_event() { CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
+  void record_event() {
+    make_event();
+    CHECK(cudaEventRecord(event, other));
+    CHECK(cudaEventSynchronize(event));
+  }
+  void copy(void* to, const void* from) {
+    CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, other));
+    CHECK(cudaStreamSynchronize(other));
+  }
+
+  decltype(cuMemCreate)* create = probe::need_driver<decltype(cuMemCreate)>("cuMemCreate");
+  decltype(cuMemRelease)* release = probe::need_driver<decltype(cuMemRelease)>("cuMemRelease");
+  decltype(cuMemAddressReserve)* reserve = probe::need_driver<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
+  decltype(cuMemAddressFree)* free_address = probe::need_driver<decltype(cuMemAddressFree)>("cuMemAddressFree");
+  decltype(cuMemMap)* map = probe::need_driver<decltype(cuMemMap)>("cuMemMap");
+  decltype(cuMemUnmap)* unmap = probe::need_driver<decltype(cuMemUnmap)>("cuMemUnmap");
+  decltype(cuMemSetAccess)* access = probe::need_driver<decltype(cuMemSetAccess)>("cuMemSetAccess");
+  CUmemAllocationProp prop = properties();
+  CUmemAccessDesc rights{};
+  cudaStream_t other;
+  void* memory = nullptr;
+  void* pages = nullptr;
+  std::vector<char> pageable = std::vector<char>(bytes);
+  char* device = nullptr;
+  char* host = probe::pinned<char>(bytes);
+  CUmemGenericAllocationHandle handle{};
+  CUdeviceptr address{};
+  cudaStream_t stream{};
+  cudaEvent_t event{};
+};
+
+std::vector<Case> cases_of(Made& made) {
+  const auto nothing = [] {};
+  const auto malloc_device = [&] { CHECK(cudaMalloc(&made.memory, bytes)); };
+  const auto free_device = [&] { CHECK(cudaFree(made.memory)); };
+  const auto malloc_host = [&] { CHECK(cudaHostAlloc(&made.memory, bytes, cudaHostAllocPortable)); };
+  const auto free_host = [&] { CHECK(cudaFreeHost(made.memory)); };
+  const auto register_pages = [&] { CHECK(cudaHostRegister(made.pages, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped)); };
+  const auto unregister_pages = [&] { CHECK(cudaHostUnregister(made.pages)); };
+  const auto create_window = [&] { made.create_window(); };
+  const auto release_window = [&] { made.release_window(); };
+  const auto make_stream = [&] { made.make_stream(); };
+  const auto use_stream = [&] { made.use_stream(); };
+  const auto destroy_stream = [&] { CHECK(cudaStreamDestroy(made.stream)); };
+  const auto destroy_event = [&] { CHECK(cudaEventDestroy(made.event)); };
+  return {
+      {"cudaMalloc", nothing, malloc_device, free_device},
+      {"cudaFree", malloc_device, free_device, nothing},
+      {"cudaHostAlloc", nothing, malloc_host, free_host},
+      {"cudaFreeHost", malloc_host, free_host, nothing},
+      {"cudaHostRegister", nothing, register_pages, unregister_pages},
+      {"cudaHostUnregister", register_pages, unregister_pages, nothing},
+      {"cuMemCreate, AddressReserve, Map, SetAccess", nothing, create_window, release_window},
+      {"cuMemUnmap, AddressFree, Release", create_window, release_window, nothing},
+      {"cudaStreamCreateWithFlags", nothing, make_stream, destroy_stream},
+      {"the same, a kernel, and its end", nothing, use_stream, destroy_stream},
+      {"cudaStreamDestroy", use_stream, destroy_stream, nothing},
+      {"cudaEventCreate", nothing, [&] { made.make_event(); }, destroy_event},
+      {"cudaEventDestroy", [&] { made.record_event(); }, destroy_event, nothing},
+      {"a copy to the device from pageable memory", nothing, [&] { made.copy(made.device, made.pageable.data()); }, nothing},
+      {"a copy to the device from pinned memory", nothing, [&] { made.copy(made.device, made.host); }, nothing},
+      {"a copy from the device to pageable memory", nothing, [&] { made.copy(made.pageable.data(), made.device); }, nothing},
+      {"a copy from the device to pinned memory", nothing, [&] { made.copy(made.host, made.device); }, nothing},
+      {"cudaMemsetAsync and its end", nothing, [&] {
+         CHECK(cudaMemsetAsync(made.device, 0, bytes, made.other));
+         CHECK(cudaStreamSynchronize(made.other));
+       }, nothing},
+  };
+}
+
 }  // namespace
 
 int main() {
@@ -75,93 +173,9 @@ int main() {
     empty<<<1, 1, 0, stream>>>();
     CHECK(cudaStreamSynchronize(stream));
   }
-  auto* const create = probe::need_driver<decltype(cuMemCreate)>("cuMemCreate");
-  auto* const release = probe::need_driver<decltype(cuMemRelease)>("cuMemRelease");
-  auto* const reserve = probe::need_driver<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
-  auto* const free_address = probe::need_driver<decltype(cuMemAddressFree)>("cuMemAddressFree");
-  auto* const map = probe::need_driver<decltype(cuMemMap)>("cuMemMap");
-  auto* const unmap = probe::need_driver<decltype(cuMemUnmap)>("cuMemUnmap");
-  auto* const access = probe::need_driver<decltype(cuMemSetAccess)>("cuMemSetAccess");
-  const CUmemAllocationProp prop = properties();
-  CUmemAccessDesc rights{};
-  rights.location = prop.location;
-  rights.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-
-  const auto nothing = [] {};
-  void* memory = nullptr;
-  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  std::memset(pages, 0, bytes);
-  std::vector<char> pageable(bytes);
-  char* device = nullptr;
-  CHECK(cudaMalloc(&device, bytes));
-  char* const host = probe::pinned<char>(bytes);
-  CUmemGenericAllocationHandle handle{};
-  CUdeviceptr address{};
-  cudaStream_t stream{};
-  cudaEvent_t event{};
-  const auto malloc_device = [&] { CHECK(cudaMalloc(&memory, bytes)); };
-  const auto free_device = [&] { CHECK(cudaFree(memory)); };
-  const auto malloc_host = [&] { CHECK(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable)); };
-  const auto free_host = [&] { CHECK(cudaFreeHost(memory)); };
-  const auto register_pages = [&] { CHECK(cudaHostRegister(pages, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped)); };
-  const auto unregister_pages = [&] { CHECK(cudaHostUnregister(pages)); };
-  const auto create_window = [&] {
-    CHECK(create(&handle, bytes, &prop, 0));
-    CHECK(reserve(&address, bytes, 0, 0, 0));
-    CHECK(map(address, bytes, 0, handle, 0));
-    CHECK(access(address, bytes, &rights, 1));
-  };
-  const auto release_window = [&] {
-    CHECK(unmap(address, bytes));
-    CHECK(free_address(address, bytes));
-    CHECK(release(handle));
-  };
-  const auto make_stream = [&] { CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); };
-  const auto used_stream = [&] {
-    make_stream();
-    empty<<<1, 1, 0, stream>>>();
-    CHECK(cudaStreamSynchronize(stream));
-  };
-  const auto destroy_stream = [&] { CHECK(cudaStreamDestroy(stream)); };
-  const auto make_event = [&] { CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); };
-  const auto recorded_event = [&] {
-    make_event();
-    CHECK(cudaEventRecord(event, other));
-    CHECK(cudaEventSynchronize(event));
-  };
-  const auto destroy_event = [&] { CHECK(cudaEventDestroy(event)); };
-  const auto copied = [&](void* to, const void* from) {
-    return [=] {
-      CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, other));
-      CHECK(cudaStreamSynchronize(other));
-    };
-  };
-
-  const std::vector<Case> cases = {
-      {"cudaMalloc", nothing, malloc_device, free_device},
-      {"cudaFree", malloc_device, free_device, nothing},
-      {"cudaHostAlloc", nothing, malloc_host, free_host},
-      {"cudaFreeHost", malloc_host, free_host, nothing},
-      {"cudaHostRegister", nothing, register_pages, unregister_pages},
-      {"cudaHostUnregister", register_pages, unregister_pages, nothing},
-      {"cuMemCreate, AddressReserve, Map, SetAccess", nothing, create_window, release_window},
-      {"cuMemUnmap, AddressFree, Release", create_window, release_window, nothing},
-      {"cudaStreamCreateWithFlags", nothing, make_stream, destroy_stream},
-      {"the same, a kernel, and its end", nothing, used_stream, destroy_stream},
-      {"cudaStreamDestroy", used_stream, destroy_stream, nothing},
-      {"cudaEventCreate", nothing, make_event, destroy_event},
-      {"cudaEventDestroy", recorded_event, destroy_event, nothing},
-      {"a copy to the device from pageable memory", nothing, copied(device, pageable.data()), nothing},
-      {"a copy to the device from pinned memory", nothing, copied(device, host), nothing},
-      {"a copy from the device to pageable memory", nothing, copied(pageable.data(), device), nothing},
-      {"a copy from the device to pinned memory", nothing, copied(host, device), nothing},
-      {"cudaMemsetAsync and its end", nothing, [&] {
-         CHECK(cudaMemsetAsync(device, 0, bytes, other));
-         CHECK(cudaStreamSynchronize(other));
-       }, nothing},
-  };
+  Made made(other);
   std::printf("a stream waits for %.0f ms, or until the call has returned\n", hold_us / 1e3);
-  for (const Case& one : cases) {
+  for (const Case& one : cases_of(made)) {
     timed(one, word, wait, waiting, other);  // first calls load
     std::vector<double> calls, kernels;
     for (int i = 0; i < 5; ++i) {

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include "boot/processes.h"
-#include "sanitizers.h"
 
 namespace sluice::boot::testing {
 namespace {
@@ -110,9 +109,6 @@ TEST(Group, descriptors_arrive_and_show_the_same_memory) {
     group->barrier();
   });
 }
-
-// UBSan does, to look at an object of a class that is new to it; its build is clang's with SLUICE_SANITIZE.
-constexpr bool takes_descriptors = SLUICE_HAS_FEATURE(undefined_behavior_sanitizer) || SLUICE_ADDRESS_SANITIZER;
 
 TEST(Group, a_full_table_of_descriptors_is_an_error_of_the_system_and_told_to_the_peers) {
   if (takes_descriptors) GTEST_SKIP() << "needs a build without UBSan, which takes descriptors itself";
