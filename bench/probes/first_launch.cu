@@ -127,10 +127,7 @@ void measure(const Manner& manner, Word* words, const probe::WaitWord& wait) {
 }  // namespace
 
 int main() {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  CHECK(cudaSetDevice(0));
-  probe::print_device();
+  probe::begin_with_queues();
   std::printf("%d lanes, 32 queues; a round is stuck when it takes %.0f ms\n", lanes, limit_us / 1e3);
   Word* const words = probe::pinned<Word>(lanes);
   const probe::WaitWord wait;

@@ -61,6 +61,13 @@ CUmemAllocationProp properties() {
   return prop;
 }
 
+cudaStream_t used_stream() {
+  const cudaStream_t stream = probe::new_stream();
+  empty<<<1, 1, 0, stream>>>();
+  CHECK(cudaStreamSynchronize(stream));
+  return stream;
+}
+
 // What the cases make and give back.
 struct Made {
   explicit Made(cudaStream_t stream) : other(stream) {
@@ -81,12 +88,6 @@ struct Made {
     CHECK(unmap(address, bytes));
     CHECK(free_address(address, bytes));
     CHECK(release(handle));
-  }
-  void make_stream() { CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
-  void use_stream() {
-    make_stream();
-    empty<<<1, 1, 0, stream>>>();
-    CHECK(cudaStreamSynchronize(stream));
   }
   void make_event() { CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
   void record_event() {
@@ -130,8 +131,8 @@ std::vector<Case> cases_of(Made& made) {
   const auto unregister_pages = [&] { CHECK(cudaHostUnregister(made.pages)); };
   const auto create_window = [&] { made.create_window(); };
   const auto release_window = [&] { made.release_window(); };
-  const auto make_stream = [&] { made.make_stream(); };
-  const auto use_stream = [&] { made.use_stream(); };
+  const auto make_stream = [&] { made.stream = probe::new_stream(); };
+  const auto use_stream = [&] { made.stream = used_stream(); };
   const auto destroy_stream = [&] { CHECK(cudaStreamDestroy(made.stream)); };
   const auto destroy_event = [&] { CHECK(cudaEventDestroy(made.event)); };
   return {
@@ -162,17 +163,10 @@ std::vector<Case> cases_of(Made& made) {
 }  // namespace
 
 int main() {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  CHECK(cudaSetDevice(0));
-  probe::print_device();
+  probe::begin_with_queues();
   const probe::WaitWord wait;
   auto* const word = probe::pinned<std::uint64_t>(8);
-  const cudaStream_t waiting = probe::new_stream(), other = probe::new_stream();
-  for (const cudaStream_t stream : {waiting, other}) {
-    empty<<<1, 1, 0, stream>>>();
-    CHECK(cudaStreamSynchronize(stream));
-  }
+  const cudaStream_t waiting = used_stream(), other = used_stream();
   Made made(other);
   std::printf("a stream waits for %.0f ms, or until the call has returned\n", hold_us / 1e3);
   for (const Case& one : cases_of(made)) {

@@ -70,24 +70,15 @@ std::string take_name(std::vector<std::byte>& text) {
 Prepared prepare_with_peers(boot::GroupState& group, const CommunicatorOptions& options) {
   Prepared prepared;
   std::string text;
-  text.reserve(1024);  // a refusal for want of memory needs none
-  std::exception_ptr error;
-  try {
+  const boot::Trouble trouble = boot::trouble_of([&] {
     prepared = prepare(options, group.rank(), group.size());
     prepared.recorder = make_recorder(prepared);
     text = fmt::format("name={:08x}{:08x}\noptions=good\n{}", std::random_device()(), std::random_device()(),
                        core::agreement_of(prepared.config.options));
-  } catch (const Error& e) {
-    error = std::current_exception();
-    text = "refused: ";
-    text += e.what();
-  } catch (const std::exception& e) {
-    error = std::make_exception_ptr(boot::Told{std::current_exception()});
-    text = "refused: ";
-    text += dynamic_cast<const std::bad_alloc*>(&e) ? "this process has no memory left" : e.what();
-  }
+  });
+  if (trouble.error) text = "refused: " + trouble.text;
   auto texts = group.all_gather(std::as_bytes(std::span(text)));
-  if (error) std::rethrow_exception(error);
+  if (trouble.error) std::rethrow_exception(trouble.error);
   for (std::size_t r = 0; r < texts.size(); ++r) {
     const std::string other(reinterpret_cast<const char*>(texts[r].data()), texts[r].size());
     if (other.starts_with("refused: ")) {
@@ -117,7 +108,7 @@ auto named(int rank, Make&& make) {
   } catch (const SystemError& e) {
     throw SystemError(sentence(e.what()), rank);
   } catch (const std::bad_alloc&) {
-    throw SystemError(sentence("this process has no memory left"), rank);
+    throw SystemError(sentence(boot::no_memory), rank);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <sluice/errors.h>
@@ -53,6 +54,15 @@ struct Told {
   std::exception_ptr error;
 };
 
+inline constexpr const char* no_memory = "this process has no memory left";
+
+// How a rank's step went behind which it talks to its peers.
+struct Trouble {
+  std::exception_ptr error;  // null: none. To be thrown when they have been told: an Error, or Told
+  std::string text;          // for them
+};
+Trouble trouble_of(const std::function<void()>& step);
+
 // A rank's part in something that all ranks do. An Error that it throws is known to the peers, or theirs too; of anything
 // else they are told here.
 template <class Part>
@@ -65,7 +75,7 @@ auto or_give_up(GroupState& group, Part&& part) {
     std::rethrow_exception(told.error);
   } catch (const std::bad_alloc&) {
     group.give_up("it has no memory left");
-    throw SystemError("this process has no memory left", group.rank());
+    throw SystemError(no_memory, group.rank());
   } catch (...) {
     group.give_up("it was interrupted by an exception");
     throw;

@@ -14,9 +14,6 @@
 namespace sluice::boot {
 namespace {
 
-// Why nothing is exchanged any more after an exception; so short a text needs no memory.
-constexpr const char* interrupted = "interrupted";
-
 UniqueFd duplicate(int descriptor) { return UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
 // Collective calls of one rank one after another: two at once would mix their bytes in the streams.
@@ -60,9 +57,13 @@ Contributions ProcessGroup::exchange_all(FrameKind call, Contribution mine, cons
   const Turn turn(busy_, where(call, rank(), size()), rank());
   if (sockets_->is_forked_copy()) refuse_forked_copy(call, rank(), size());
   if (failure_.empty()) {
-    failure_ = interrupted;
-    ExchangeResult result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline);
-    failure_.clear();
+    ExchangeResult result;
+    try {
+      result = exchange(sockets_->fds(), rank(), sequence_++, std::move(mine), deadline);
+    } catch (...) {
+      interrupted();
+      throw;
+    }
     if (!result.failure) {
       check_contributions(result.all, rank(), call);
       return std::move(result.all);
@@ -109,14 +110,19 @@ std::vector<UniqueFd> ProcessGroup::exchange_descriptors(int descriptor) {
   return descriptors;
 }
 
-// Between two exchanges peers read the reason; where one was interrupted their streams end in the middle of a message.
-void ProcessGroup::give_up(const char* why) noexcept {
-  if (sockets_->is_forked_copy() || (!failure_.empty() && failure_ != interrupted)) return;
-  const bool between = failure_.empty();
-  failure_ = interrupted;
+// In the middle of a message, perhaps: for the peers the streams end there. So short a text needs no memory.
+void ProcessGroup::interrupted() noexcept {
+  failure_ = "interrupted";
   for (const UniqueFd& peer : sockets_->fds()) {
-    if (peer && between) detail::tell(peer.get(), FrameKind::gave_up, why);
-    if (peer && !between) ::shutdown(peer.get(), SHUT_WR);
+    if (peer) ::shutdown(peer.get(), SHUT_WR);
+  }
+}
+
+void ProcessGroup::give_up(const char* why) noexcept {
+  if (sockets_->is_forked_copy() || !failure_.empty()) return;
+  failure_ = "interrupted";
+  for (const UniqueFd& peer : sockets_->fds()) {
+    if (peer) detail::tell(peer.get(), FrameKind::gave_up, why);
   }
 }
 

@@ -30,6 +30,7 @@ class ProcessGroup : public GroupState {
   std::shared_ptr<void> watch(std::function<void(int rank)> on_gone) override;
 
  private:
+  void interrupted() noexcept;
   Contributions exchange_all(FrameKind call, Contribution mine, const Deadline& deadline);
 
   const MeetingPlace place_;

@@ -51,30 +51,14 @@ std::shared_ptr<Mapping> map(int fd, int flags, std::size_t bytes, int rank) {
 }  // namespace
 
 void together(boot::GroupState& group, const std::function<void()>& step) {
-  std::exception_ptr failure;
-  std::string trouble;
-  try {
-    step();
-  } catch (const Error& error) {
-    failure = std::current_exception();
-    trouble = error.what();
-  } catch (const std::bad_alloc&) {
-    failure = std::make_exception_ptr(boot::Told{std::current_exception()});
-    trouble = "this process has no memory left";
-  } catch (const std::exception& error) {
-    failure = std::make_exception_ptr(boot::Told{std::current_exception()});
-    trouble = error.what();
-  } catch (...) {
-    failure = std::make_exception_ptr(boot::Told{std::current_exception()});
-    trouble = "an exception of an unknown type";
-  }
+  const boot::Trouble trouble = boot::trouble_of(step);
   std::vector<std::vector<std::byte>> all;
   try {
-    all = group.all_gather(std::as_bytes(std::span(trouble)));
+    all = group.all_gather(std::as_bytes(std::span(trouble.text)));
   } catch (const Error&) {
-    if (!failure) throw;  // else the own failure says more
+    if (!trouble.error) throw;  // else the own failure says more
   }
-  if (failure) std::rethrow_exception(failure);
+  if (trouble.error) std::rethrow_exception(trouble.error);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].empty()) continue;
     throw PeerError(fmt::format("communicator on rank {}: rank {} refused: {}", group.rank(), r,

@@ -25,17 +25,14 @@ using trace::FileHeader;
 class TraceFile {
  public:
   // Does not wait for the writer of a pipe.
-  explicit TraceFile(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (file_ < 0) fail();
+  explicit TraceFile(const std::string& path) : TraceFile(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat what {};
-    const bool known = ::fstat(file_, &what) == 0;
-    if (known && S_ISREG(what.st_mode)) return;
-    const int error = known ? EINVAL : errno;
-    ::close(file_);
-    errno = error;
-    known ? broken("it is no ordinary file") : fail();
+    if (file_ < 0 || ::fstat(file_, &what) != 0) fail();
+    if (!S_ISREG(what.st_mode)) broken("it is no ordinary file");
   }
-  ~TraceFile() { ::close(file_); }
+  ~TraceFile() {
+    if (file_ >= 0) ::close(file_);
+  }
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
@@ -55,6 +52,8 @@ class TraceFile {
   }
 
  private:
+  TraceFile(const std::string& path, int file) : path_(path), file_(file) {}
+
   [[noreturn]] void fail() const {
     throw SystemError(fmt::format("trace \"{}\" cannot be read: {}", path_, std::generic_category().message(errno)));
   }
@@ -99,8 +98,9 @@ std::vector<CopyTrace> read_copies(const FileHeader& header, const std::byte* ba
 RankTrace read_trace(const std::string& path) {
   const TraceFile file(path);
   const FileHeader header = read_header(file);
-  std::vector<std::int64_t> words((trace::file_bytes(header) + sizeof(std::int64_t) - 1) / sizeof(std::int64_t));  // rings lie as they must
-  if (file.read(words.data(), trace::file_bytes(header)) < trace::file_bytes(header)) file.broken("it is shorter than its header says");
+  const std::size_t bytes = trace::file_bytes(header);
+  std::vector<std::int64_t> words((bytes + sizeof(std::int64_t) - 1) / sizeof(std::int64_t));  // rings lie as they must
+  if (file.read(words.data(), bytes) < bytes) file.broken("it is shorter than its header says");
   auto* const base = reinterpret_cast<std::byte*>(words.data());
   RankTrace trace;
   trace.communicator = text_of(header.communicator);

@@ -3,15 +3,14 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
-#include <utility>
 
+#include "failing_allocation.h"
 #include "sanitizers.h"
 
 #if SLUICE_SANITIZED
 
 namespace conformance {
 Allocations allocations() { return {}; }
-std::int64_t fail_allocation(std::int64_t) { return 1; }
 }  // namespace conformance
 
 #else
@@ -19,10 +18,9 @@ std::int64_t fail_allocation(std::int64_t) { return 1; }
 namespace {
 
 std::atomic<std::int64_t> calls{0}, bytes{0}, deleted{0};
-thread_local std::int64_t until_failure = 0;
 
 void* counted(void* memory, std::size_t size) {
-  if (until_failure > 0 && --until_failure == 0) {
+  if (allocation_fails()) {
     std::free(memory);
     memory = nullptr;
   }
@@ -41,7 +39,6 @@ void release(void* memory) {
 
 namespace conformance {
 Allocations allocations() { return {calls.load(), bytes.load(), calls.load() - deleted.load()}; }
-std::int64_t fail_allocation(std::int64_t n) { return std::exchange(until_failure, n); }
 }  // namespace conformance
 
 // The other forms of the standard library call these.

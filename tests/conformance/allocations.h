@@ -1,4 +1,4 @@
-// What this program takes from operator new, in all threads, and a heap that has nothing to give.
+// What this program takes from operator new, in all threads; it asks failing_allocation.h, too.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,5 @@ struct Allocations {
 
 // Since the program began; nothing under a sanitizer, which keeps its own operator new.
 Allocations allocations();
-
-// The n-th allocation of this thread from now on throws std::bad_alloc, those behind it do not; 0: none does. Returns
-// how many were still to come. Under a sanitizer nothing fails.
-std::int64_t fail_allocation(std::int64_t n);
 
 }  // namespace conformance

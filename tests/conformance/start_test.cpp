@@ -7,6 +7,7 @@
 #include <string>
 
 #include "drive.h"
+#include "file_limit.h"
 #include "registry.h"
 
 namespace conformance {
@@ -157,16 +158,13 @@ PROMISE(F5, a_rank_whose_files_may_not_be_as_large_as_the_window_says_so_to_all,
   if (on_cuda()) GTEST_SKIP() << "its windows lie in device memory";
   const Job job(small_recipe(at.ranks, 1));
   run_ranks(at.place, at.ranks, [&](Rank& self) {
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{4096, before.rlim_max};
-    if (self.rank == 1) setrlimit(RLIMIT_FSIZE, &small);
     const auto create = [&] { sluice::Communicator comm(self.group, options_for(job.problem, self.engine)); };
-    if (self.rank == 1)
+    if (self.rank == 1) {
+      const FileLimit small(4096);
       expect_error<sluice::SystemError>(create, {"files of this process may have 4096", "ulimit -f"});
-    else
+    } else {
       expect_error<sluice::PeerError>(create, {"rank 1 refused", "ulimit -f"});
-    if (self.rank == 1) setrlimit(RLIMIT_FSIZE, &before);
+    }
     run_job(self, job);
   });
 }

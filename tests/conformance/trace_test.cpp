@@ -1,6 +1,4 @@
 // F7: what a trace tells.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "file_limit.h"
 #include "registry.h"
 
 namespace conformance {
@@ -370,13 +369,9 @@ PROMISE(F7, a_trace_larger_than_a_file_may_be_is_an_error_on_every_rank, {{2}, W
   run_ranks(at.place, at.ranks, [&](Rank& self) {
     sluice::CommunicatorOptions options = options_for(job.problem, self.engine);
     options.trace_dir = folder.path();
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{4096, before.rlim_max};
     if (self.rank == 1) {
-      setrlimit(RLIMIT_FSIZE, &small);
+      const FileLimit small(4096);
       expect_error<sluice::SystemError>([&] { sluice::Communicator(self.group, options); }, {"rank 1", "cannot take", "trace_dir"});
-      setrlimit(RLIMIT_FSIZE, &before);
     } else {
       expect_error<sluice::PeerError>([&] { sluice::Communicator(self.group, options); }, {"rank 1", "cannot take"});
     }

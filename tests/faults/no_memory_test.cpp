@@ -10,6 +10,7 @@
 
 #include <sluice/sluice.h>
 
+#include "failing_allocation.h"
 #include "sanitizers.h"
 
 #if SLUICE_THREAD_SANITIZER
@@ -22,11 +23,8 @@ TEST(C6, a_dispatch_that_finds_no_memory_is_refused_at_each_of_its_allocations) 
 
 namespace {
 
-// Allocations of this thread until one fails; negative: none does.
-thread_local int left = -1;
-
 void* take(std::size_t size) {
-  if (left >= 0 && left-- == 0) throw std::bad_alloc();
+  if (allocation_fails()) throw std::bad_alloc();
   void* const memory = std::malloc(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -63,7 +61,7 @@ class Rank {
 
   DispatchResult dispatch(Counts counts, int fails_at = -1) {
     const DispatchArgs args = dispatch_args(counts);
-    left = fails_at;
+    allocations_left = fails_at;
     const Disarm disarm;
     return comm_.dispatch(args);
   }
@@ -72,14 +70,14 @@ class Rank {
     CombineArgs args;
     args.rows = sent.rows;
     args.route = sent.route;
-    left = fails_at;
+    allocations_left = fails_at;
     const Disarm disarm;
     return comm_.combine(args);
   }
 
   RoutingCounts count(int fails_at) {
     const DispatchArgs args = dispatch_args(Counts::exact);
-    left = fails_at;
+    allocations_left = fails_at;
     const Disarm disarm;
     return comm_.count(args);
   }
@@ -88,7 +86,7 @@ class Rank {
 
  private:
   struct Disarm {
-    ~Disarm() { left = -1; }
+    ~Disarm() { allocations_left = -1; }
   };
 
   static CommunicatorOptions options() {

@@ -16,6 +16,7 @@
 
 #include <sluice/errors.h>
 
+#include "boot/unique_fd.h"
 #include "cli/trace_events.h"
 #include "doctor/text.h"
 #include "trace/file.h"
@@ -55,13 +56,9 @@ std::vector<char> file_of(Input& input) {
 }
 
 RankTrace read(const std::vector<char>& bytes) {
-  const int file = ::memfd_create("trace", MFD_CLOEXEC);
-  if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
-  struct Closing {
-    int file;
-    ~Closing() { ::close(file); }
-  } closing{file};
-  return read_trace(fmt::format("/proc/self/fd/{}", file));
+  const boot::UniqueFd file(::memfd_create("trace", MFD_CLOEXEC));
+  if (::write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
+  return read_trace(fmt::format("/proc/self/fd/{}", file.get()));
 }
 
 void check(const RankTrace& trace) {
