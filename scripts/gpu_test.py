@@ -38,10 +38,13 @@ BENCH = [  # flags beyond --engine cuda --json: one rank, then ranks that share 
     *(f"--ranks 1 --tokens 8192 --num-sms {sms} {CACHED}" for sms in (4, 8, 16, 24)),
     *(f"--ranks 1 --tokens 8192 --num-sms {sms} {CACHED} --dtype e4m3 --op dispatch" for sms in (8, 24)),
     *(f"--ranks 1 --tokens 8192 --num-sms {sms} --dtype e4m3 --op dispatch" for sms in (8, 24)),
+    *(f"--ranks 1 --tokens 8192 --num-sms {sms} --dtype e4m3 --op dispatch --counts bounded" for sms in (8, 24)),
     "--ranks 1 --tokens 8192 --num-sms 24 --layout grouped",
     "--ranks 1 --tokens 8192 --num-sms 24 --quantise --op dispatch",
     *(f"--launch threads --ranks 4 --tokens 2048 --num-sms {sms} {CACHED}" for sms in (2, 4, 8)),
     "--launch threads --ranks 2 --tokens 0,1,128 --num-sms 8 --counts bounded",
+    *(f"--launch threads --ranks {ranks} --tokens 128 --num-sms 8 --counts bounded --graph" for ranks in (1, 2)),
+    "--launch threads --ranks 2 --tokens 128 --num-sms 8 --counts bounded --dtype e4m3 --op dispatch --graph",
     "--launch threads --ranks 2 --tokens 128 --num-sms 8 --counts bounded --layout padded",
     "--launch threads --ranks 4 --tokens 2048 --num-sms 8 --routing zipf:1",
     "--ranks 2 --tokens 2048 --num-sms 8 --launch processes",
@@ -249,14 +252,16 @@ def table(kit):
     rows = [r for r in kit.records if r.get("record") == "bench"]
     if not rows:
         return
-    print(f"\n{kit.machine['gpus']} x {kit.machine['gpu']}, driver {kit.machine['driver']}; times in us, all ranks' slowest, p50")
+    print(f"\n{kit.machine['gpus']} x {kit.machine['gpu']}, driver {kit.machine['driver']}; times in us, all ranks' slowest, p50; on the GPU: alone, starts together")
     print(f"{'op':<9}{'launch':<11}{'ranks':>5}{'tokens':>7} {'dtype':<6}{'layout':<8}{'counts':<8}{'cached':<7}"
-          f"{'SMs':>4}{'host':>7}{'p50':>10}{'p90':>10}{'copy':>10}{'ratio':>7}{'wire GB/s':>10}  {'beside GEMM':<11}{'op %':>8}{'copy %':>8}{'GEMM %':>8}{'on SMs':>7}")
+          f"{'graph':<6}{'SMs':>4}{'host':>7}{'p50':>10}{'p90':>10}{'copy':>10}{'ratio':>7}{'on GPU':>9}{'copy':>9}{'ratio':>7}  {'beside GEMM':<11}{'op %':>8}{'copy %':>8}{'GEMM %':>8}{'on SMs':>7}")
     for r in rows:
         ratio = "-" if r["copy_ratio"] is None else f"{r['copy_ratio']:.2f}"
+        gpu, copy = r["gpu_us"], r["copy_gpu_us"]
+        on_gpu = f"{'-':>9}{'-':>9}{'-':>7}" if gpu is None else f"{gpu:>9.1f}{copy:>9.1f}{copy / gpu:>7.2f}"
         print(f"{r['op']:<9}{r['launch']:<11}{r['ranks']:>5}{r['tokens']:>7} {r['dtype']:<6}{r['layout']:<8}{r['counts']:<8}"
-              f"{'yes' if r['cached'] else 'no':<7}{r['num_sms']:>4}{r['host_us']:>7.1f}{r['p50_us']:>10.1f}{r['p90_us']:>10.1f}{r['copy_us']:>10.1f}"
-              f"{ratio:>7}{r['wire_gbs']:>10.2f}{beside_gemms(r['overlap'])}")
+              f"{'yes' if r['cached'] else 'no':<7}{'yes' if r['graph'] else 'no':<6}{r['num_sms']:>4}{r['host_us']:>7.1f}{r['p50_us']:>10.1f}{r['p90_us']:>10.1f}{r['copy_us']:>10.1f}"
+              f"{ratio:>7}{on_gpu}{beside_gemms(r['overlap'])}")
     print()
 
 

@@ -36,6 +36,8 @@ void keep_slowest(std::vector<double>& slowest, const std::vector<double>& times
 void keep_slowest(Series& slowest, const Series& times) {
   keep_slowest(slowest.op_us, times.op_us);
   keep_slowest(slowest.host_us, times.host_us);
+  keep_slowest(slowest.gpu_us, times.gpu_us);
+  keep_slowest(slowest.copy_gpu_us, times.copy_gpu_us);
   keep_slowest(slowest.gemm_us, times.gemm_us);
   keep_slowest(slowest.gemm_alone_us, times.gemm_alone_us);
   keep_slowest(slowest.wait_us, times.wait_us);
@@ -54,7 +56,7 @@ double copy_p50(const Series& times) {
 Json pack(const RankTimes& times) {
   Json series = Json::array();
   for (const Series& s : times.series)
-    series.push_back({s.op_us, s.host_us, s.copy_us, s.gemm_us, s.gemm_alone_us, s.wait_us, s.move_us});
+    series.push_back({s.op_us, s.host_us, s.copy_us, s.gpu_us, s.copy_gpu_us, s.gemm_us, s.gemm_alone_us, s.wait_us, s.move_us});
   return {{"series", series},        {"wait_for", times.wait_for_us}, {"gemm_sms", times.gemm_sms}, {"workers", times.workers},
           {"nodes", times.nodes},    {"engine", times.engine},     {"gpu", times.gpu.name},
           {"gpus", times.gpu.count}, {"driver", times.gpu.driver}, {"cuda", times.gpu.cuda}};
@@ -64,7 +66,7 @@ RankTimes unpack(const std::string& bytes) {
   const Json object = Json::from_cbor(bytes);
   RankTimes times;
   for (const Json& s : object.at("series"))
-    times.series.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6)});
+    times.series.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6), s.at(7), s.at(8)});
   times.wait_for_us = object.at("wait_for").get<std::vector<double>>();
   times.gemm_sms = object.at("gemm_sms");
   times.workers = object.at("workers");
@@ -156,6 +158,7 @@ void describe_case(Json& record, const BenchResult& result, Launch launch) {
   record["layout"] = name_of(flags.shape.layout);
   record["counts"] = name_of(flags.shape.counts);
   record["cached"] = flags.cached;
+  record["graph"] = flags.graph;
   record["quantise"] = flags.quantise && bench.op == Op::dispatch;
   record["routing"] = flags.shape.routing;
   record["seed"] = flags.common.seed;
@@ -213,6 +216,8 @@ Json bench_record(const BenchResult& result, Start start, Launch launch) {
   record["bytes_recv_max"] = bench.bytes_recv_max();
   record["copy_us"] = copy_us;
   record["copy_ratio"] = bench.bytes_recv_max() > 0 ? Json(copy_us / p50) : Json(nullptr);
+  record["gpu_us"] = times.gpu_us.empty() ? Json(nullptr) : Json(percentile(times.gpu_us, 0.5));
+  record["copy_gpu_us"] = times.copy_gpu_us.empty() ? Json(nullptr) : Json(percentile(times.copy_gpu_us, 0.5));
   record["wire_gbs"] = gigabytes_per_second(bench.wire_bytes_max(), p50);
   record["logical_gbs"] = gigabytes_per_second(bench.logical_bytes_max(), p50);
   record["overlap"] = overlap_record(result, start);
@@ -223,11 +228,11 @@ Json bench_record(const BenchResult& result, Start start, Launch launch) {
 }
 
 void print_heading(const BenchFlags& flags, int ranks, const Json& machine) {
-  fmt::print("{}, {}, {}; rows of {} {}, {} layout, {} counts{}{}, routing {}\n",
+  fmt::print("{}, {}, {}; rows of {} {}, {} layout, {} counts{}{}{}, routing {}\n",
              ranks_as(ranks, flags.common.launch), machine["cpu"].get<std::string>(),
              counted(machine["cores"].get<int>(), "core"), flags.shape.hidden, name_of(flags.shape.dtype), name_of(flags.shape.layout),
              name_of(flags.shape.counts), flags.cached ? ", cached" : "", flags.quantise ? ", quantised" : "",
-             flags.shape.routing);
+             flags.graph ? ", replayed by a graph" : "", flags.shape.routing);
   fmt::print("values checked on all ranks; times in us over {}, slowest rank\n\n", counted(flags.iters, "iteration"));
   fmt::print("{:<9} {:>7} {:>8} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>6} {:>9}\n", "op", "tokens",
              "experts", "topk", "p10", "p50", "p90", "host", "copy", "ratio", "wire GB/s");
@@ -251,6 +256,8 @@ void print_row(const Json& record) {
              record["op"].get<std::string>(), record["tokens"].get<std::int64_t>(),
              record["experts"].get<int>(), record["topk"].get<int>(), us("p10_us"), us("p50_us"),
              us("p90_us"), us("host_us"), us("copy_us"), ratio, us("wire_gbs"));
+  if (!record["gpu_us"].is_null())
+    fmt::print("  on the GPU alone, starts together: {:.1f} us, copy {:.1f}\n", us("gpu_us"), us("copy_gpu_us"));
   if (!record["overlap"].is_null()) print_overlap(record["overlap"]);
   if (!record["wait_for"].is_null()) print_waits(record);
   std::fflush(stdout);
@@ -266,6 +273,7 @@ std::vector<Op> ops_of(const BenchFlags& flags) {
 int run_bench(const BenchFlags& flags) {
   const auto ops = ops_of(flags);
   require_legal_overlap(flags);
+  require_legal_graph(flags);
   const auto starts = flags.overlap ? std::vector{Start::op, Start::gemm} : std::vector{Start::alone};
   Launcher launcher(flags.common.launch, flags.common.ranks, flags.common.default_ranks, flags.common.meeting_ms());
   require_legal_late(flags, launcher.ranks());

@@ -119,6 +119,14 @@ void require_legal_overlap(const BenchFlags& flags) {
     throw UsageError("--overlap gemm wants rows that move beside the GEMMs; --tokens 0 has none");
 }
 
+void require_legal_graph(const BenchFlags& flags) {
+  if (!flags.graph) return;
+  if (flags.common.engine != "cuda") throw UsageError("--graph replays a CUDA graph; it wants --engine cuda");
+  if (flags.shape.counts == Counts::exact)
+    throw UsageError("--graph wants --counts bounded: a call that waits for its counts cannot be captured");
+  if (flags.overlap) throw UsageError("--graph and --overlap cannot be measured together");
+}
+
 void require_traced_engine(const CommonFlags& flags, const char* flag) {
   if (flags.engine != "cpu")
     throw UsageError(fmt::format("{} wants --engine cpu; operations of the CUDA engine are not traced in this version", flag));

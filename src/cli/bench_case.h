@@ -42,6 +42,7 @@ struct BenchFlags {
   std::vector<std::string> ops{"dispatch", "combine"};
   bool cached = false;
   bool quantise = false;
+  bool graph = false;
   int num_sms = 0;
   std::string method = "automatic";
   int workers = 0;
@@ -89,6 +90,9 @@ void require_legal_rows(const BenchFlags& flags, Op op);
 
 // Throws UsageError where GEMMs cannot run beside what these flags ask for.
 void require_legal_overlap(const BenchFlags& flags);
+
+// Throws UsageError where no graph can be captured of what these flags ask for.
+void require_legal_graph(const BenchFlags& flags);
 
 // Throws UsageError where nobody can be late, or nothing traced, as these flags say.
 void require_legal_late(const BenchFlags& flags, int ranks);

@@ -1,12 +1,13 @@
 // The two kernels of bench_copy_gpu.h: what dispatch and combine must move, and nothing else.
+#include <cuda/atomic>
 #include <cuda/ptx>
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 #include "cli/bench_copy_gpu.h"
+#include "cli/cuda_error.h"
+#include "cli/gpu_stream.h"
 
 namespace sluice::cli {
 namespace {
@@ -36,11 +37,11 @@ __device__ void await(std::uint64_t* barrier, std::uint32_t parity) {
   }
 }
 
-// Calls each(from, to, bytes) for one row's chunks.
+// Calls each(from, to, bytes) for the chunks of a row, or of a few.
 template <class Each>
-__device__ void each_chunk(const GpuCopyArgs& args, const std::byte* from, std::byte* to, Each& each) {
-  for (std::int64_t begin = 0; begin < args.row_bytes; begin += args.chunk_bytes) {
-    const std::int64_t left = args.row_bytes - begin;
+__device__ void each_chunk(const GpuCopyArgs& args, std::int64_t all_bytes, const std::byte* from, std::byte* to, Each& each) {
+  for (std::int64_t begin = 0; begin < all_bytes; begin += args.chunk_bytes) {
+    const std::int64_t left = all_bytes - begin;
     const auto bytes = static_cast<std::uint32_t>(left < args.chunk_bytes ? left : args.chunk_bytes);
     each(from == nullptr ? nullptr : from + begin, to == nullptr ? nullptr : to + begin, bytes);
   }
@@ -52,8 +53,14 @@ __device__ void each_move_out(const GpuCopyArgs& args, Each& each) {
   if (args.tokens == 0) return;
   std::byte* to = args.windows[(args.rank + 1) % args.ranks];
   const std::int64_t end = args.rows * (blockIdx.x + 1) / gridDim.x;
-  for (std::int64_t row = args.rows * blockIdx.x / gridDim.x; row < end; ++row)
-    each_chunk(args, args.own + row % args.tokens * args.row_bytes, to + row * args.row_bytes, each);
+  std::int64_t row = args.rows * blockIdx.x / gridDim.x, token = row % args.tokens;
+  while (row < end) {
+    const std::int64_t rows = min(args.rows_at_once, min(end - row, args.tokens - token));
+    each_chunk(args, rows * args.row_bytes, args.own + token * args.row_bytes, to + row * args.row_bytes, each);
+    row += rows;
+    token += rows;
+    if (token == args.tokens) token = 0;
+  }
 }
 
 // combine: rows out of the peers' windows; the last of a token's rows is stored. A token without rows
@@ -76,11 +83,11 @@ __device__ void each_move_home(const GpuCopyArgs& args, Each& each) {
       ++rows;
     }
     std::byte* to = args.home + t * args.row_bytes;
-    if (rows == 0) each_chunk(args, nullptr, to, each);
+    if (rows == 0) each_chunk(args, args.row_bytes, nullptr, to, each);
     for (; rows > 0; --rows) {
       int source = args.rank + 1 + peer;
       if (source >= args.ranks) source -= args.ranks;
-      each_chunk(args, args.windows[args.ranks > 1 ? source : 0] + of_peer * args.row_bytes, rows == 1 ? to : nullptr, each);
+      each_chunk(args, args.row_bytes, args.windows[args.ranks > 1 ? source : 0] + of_peer * args.row_bytes, rows == 1 ? to : nullptr, each);
       if (++peer == peers) {
         peer = 0;
         ++of_peer;
@@ -144,15 +151,25 @@ __global__ void __launch_bounds__(2 * warp_threads) copy_kernel(const __grid_con
   if (threadIdx.x == warp_threads) store<combine>(args, ring);
 }
 
-void expect(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
+__global__ void sweep_kernel(const unsigned* words, std::size_t count) {
+  unsigned sum = 0;
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x)
+    sum |= __ldcg(words + i);
+  if (sum != 0) __nanosleep(0);  // so that the words are read
+}
+
+__global__ void gate_kernel(const unsigned* opened) {
+  cuda::atomic_ref<const unsigned, cuda::thread_scope_system> word(*opened);
+  while (word.load() == 0) {
+  }
 }
 
 }  // namespace
 
 void cut_slots(GpuCopyArgs& args) {
   const std::int64_t chunks = (args.row_bytes + most_chunk_bytes - 1) / most_chunk_bytes;
-  args.chunk_bytes = ((args.row_bytes + chunks - 1) / chunks + 15) / 16 * 16;
+  args.rows_at_once = args.combine ? 1 : std::max<std::int64_t>(1, most_chunk_bytes / args.row_bytes);
+  args.chunk_bytes = ((args.rows_at_once * args.row_bytes + chunks - 1) / chunks + 15) / 16 * 16;
   args.slots = static_cast<int>(std::min<std::int64_t>(most_slots, all_slots_bytes / args.chunk_bytes));
 }
 
@@ -162,6 +179,16 @@ void launch_gpu_copy(const GpuCopyArgs& args, int blocks, void* stream) {
   expect(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
   kernel<<<blocks, 2 * warp_threads, bytes, static_cast<cudaStream_t>(stream)>>>(args);
   expect(cudaGetLastError(), "the launch of the yardstick's kernel");
+}
+
+void launch_gpu_sweep(const unsigned* words, std::size_t count, void* stream) {
+  sweep_kernel<<<264, 1024, 0, static_cast<cudaStream_t>(stream)>>>(words, count);
+  expect(cudaGetLastError(), "the launch of a kernel that empties the L2");
+}
+
+void launch_gpu_gate(const unsigned* opened, void* stream) {
+  gate_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(opened);
+  expect(cudaGetLastError(), "the launch of a kernel that waits for the start");
 }
 
 }  // namespace sluice::cli

@@ -24,7 +24,7 @@ struct Offer {
   cudaIpcMemHandle_t handle{};
 };
 
-class GpuCopy final : public Yardstick {
+class GpuCopy final : public GpuYardstick {
  public:
   GpuCopy(const Group& group, const GpuCopyShape& shape) : group_(group), shape_(shape) {
     // Like the engine's streams it goes before others: beside a GEMM that counts.
@@ -60,10 +60,11 @@ class GpuCopy final : public Yardstick {
   std::vector<CopyForm> forms() const override { return {CopyForm::bulk}; }
   void prepare(CopyForm) override {}
   void run(const std::function<void()>& begun) override {
-    launch_gpu_copy(args_, shape_.blocks, stream_);
+    queue({stream_});
     begun();
     expect(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
+  void queue(Stream stream) override { launch_gpu_copy(args_, shape_.blocks, stream.handle); }
 
  private:
   std::byte* allocate(std::size_t bytes) {
@@ -115,13 +116,13 @@ class GpuCopy final : public Yardstick {
 
 }  // namespace
 
-std::unique_ptr<Yardstick> make_gpu_yardstick(const Group& group, const GpuCopyShape& shape) {
+std::unique_ptr<GpuYardstick> make_gpu_yardstick(const Group& group, const GpuCopyShape& shape) {
   return std::make_unique<GpuCopy>(group, shape);
 }
 
 #else
 
-std::unique_ptr<Yardstick> make_gpu_yardstick(const Group&, const GpuCopyShape&) {
+std::unique_ptr<GpuYardstick> make_gpu_yardstick(const Group&, const GpuCopyShape&) {
   throw std::runtime_error("this build has no CUDA, and so no yardstick for a GPU");
 }
 

@@ -2,6 +2,7 @@
 // operation may use SMs.
 #pragma once
 
+#include <sluice/event.h>
 #include <sluice/group.h>
 
 #include <cstddef>
@@ -21,9 +22,15 @@ struct GpuCopyShape {
   int blocks = 1;
 };
 
+class GpuYardstick : public Yardstick {
+ public:
+  // Queues this rank's copy on the caller's stream.
+  virtual void queue(Stream stream) = 0;
+};
+
 // Collective, also when the yardstick is destroyed: peers read and write each other's memory. Throws
 // std::runtime_error when memory cannot be had or mapped, or this build has no CUDA.
-std::unique_ptr<Yardstick> make_gpu_yardstick(const Group& group, const GpuCopyShape& shape);
+std::unique_ptr<GpuYardstick> make_gpu_yardstick(const Group& group, const GpuCopyShape& shape);
 
 // The kernel's argument.
 struct GpuCopyArgs {
@@ -38,8 +45,10 @@ struct GpuCopyArgs {
   std::int64_t tokens = 0;
   const std::byte* own = nullptr;
   std::byte* home = nullptr;
-  // How the shared memory is cut: a row travels in chunks of at most `chunk_bytes`, each in a slot.
+  // How the shared memory is cut: a row travels in chunks of at most `chunk_bytes`, each in a slot, and small rows
+  // that lie one behind the other on both sides travel together.
   std::int64_t chunk_bytes = 0;
+  std::int64_t rows_at_once = 1;
   int slots = 0;
 };
 

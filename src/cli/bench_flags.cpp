@@ -112,6 +112,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
       ->capture_default_str();
   app.add_flag("--cached", flags.cached, "Dispatch with the reused route instead of the plain one");
   app.add_flag("--quantise", flags.quantise, "Dispatch quantises the rows to e4m3 on the way");
+  app.add_flag("--graph", flags.graph, "Capture the call into a CUDA graph, and replay that in each iteration; CUDA engine alone");
   app.add_option("--num-sms", flags.num_sms, "SMs (CPU: workers) of each rank; 0 = the communicator's")
       ->check(CLI::Range(0, limits::num_sms))
       ->capture_default_str();

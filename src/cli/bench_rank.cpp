@@ -19,6 +19,7 @@
 #include "cli/engine_views.h"
 #include "cli/exchange.h"
 #include "cli/gemm.h"
+#include "cli/gpu_stream.h"
 
 namespace sluice::cli {
 namespace {
@@ -61,6 +62,7 @@ class BenchRank {
     times_.engine = comm_.engine();
     if (on_gpu()) times_.gpu = this_gpu();
     if (bench_.flags.overlap) prepare_gemms();
+    if (on_gpu() && bench_.flags.shape.counts == Counts::bounded && !bench_.flags.overlap) prepare_stream();
     prepare();
     agree_on_values();
     if (header_.wrong.load() != 0) return times_;  // another rank says why
@@ -92,6 +94,13 @@ class BenchRank {
         gemms_->finish();
       }
     }
+    meet();
+  }
+
+  // A call that waits for its counts cannot be queued behind a start that has not been given.
+  void prepare_stream() {
+    meet();
+    stream_ = make_gpu_stream();
     meet();
   }
 
@@ -155,12 +164,14 @@ class BenchRank {
   std::unique_ptr<Yardstick> make_yardstick(Buffer& home) {
     const bool combine = bench_.op == Op::combine;
     if (!on_gpu()) return std::make_unique<CopyTeam>(copy_work(home), combine, times_.workers);
-    return make_gpu_yardstick(context_.group, {.combine = combine,
+    auto copy = make_gpu_yardstick(context_.group, {.combine = combine,
                                                .one_process = context_.launch == Launch::threads,
                                                .row_bytes = copy_row_bytes(bench_),
                                                .rows = copy_rows(bench_),
                                                .tokens = bench_.tokens,
                                                .blocks = times_.workers});
+    gpu_copy_ = copy.get();
+    return copy;
   }
 
   CopyWork copy_work(Buffer& home) {
@@ -182,6 +193,7 @@ class BenchRank {
   void measure() {
     Buffer home(static_cast<std::size_t>(bench_.tokens) * copy_row_bytes(bench_));
     const auto yardstick = make_yardstick(home);
+    if (bench_.flags.graph) stream_->capture([&] { queue_op(); });
     Series none;
     none.copy_us.resize(yardstick->forms().size());
     const bool overlap = bench_.flags.overlap.has_value();
@@ -216,6 +228,11 @@ class BenchRank {
     if (late && late->rank == context_.rank && i >= 0) be_late(*late, bench_.flags.side());
     measure_op(start, series);
     if (start != Start::alone && gemms_) series.gemm_us.push_back(gemms_->finish());
+    if (stream_) {
+      const auto come = [&] { meet(); };
+      series.gpu_us.push_back(stream_->time([&] { bench_.flags.graph ? stream_->replay() : queue_op(); }, come));
+      series.copy_gpu_us.push_back(stream_->time([&] { gpu_copy_->queue(stream_->handle()); }, come));
+    }
     const std::vector<CopyForm> forms = yardstick.forms();
     for (std::size_t f = 0; f < forms.size(); ++f) {
       yardstick.prepare(forms[f]);
@@ -252,7 +269,30 @@ class BenchRank {
     if (start == Start::op && gemms_) gemms_->start(gemms_at_once_);
   }
 
+  // In the stream of the bench.
+  void queue_op() {
+    if (bench_.op == Op::dispatch) {
+      DispatchArgs args = args_;
+      args.run_on = RunOn::callers_stream;
+      static_cast<void>(comm_.dispatch(args, stream_->handle()));
+      return;
+    }
+    CombineArgs args = back_;
+    args.run_on = RunOn::callers_stream;
+    static_cast<void>(comm_.combine(args, stream_->handle()));
+  }
+
+  void measure_graph(Series& series) {
+    const auto called = Clock::now();
+    stream_->replay();
+    const auto returned = Clock::now();
+    stream_->wait();
+    series.op_us.push_back(microseconds(called, Clock::now()));
+    series.host_us.push_back(microseconds(called, returned));
+  }
+
   void measure_op(Start start, Series& series) {
+    if (bench_.flags.graph) return measure_graph(series);
     const auto called = Clock::now();
     const auto time = [&](const auto& result) {
       const auto returned = Clock::now();
@@ -283,6 +323,8 @@ class BenchRank {
   SharedHeader& header_;
   std::unique_ptr<Gemms> gemms_;  // goes after comm_, for whose end peers may wait on the GPU
   int gemms_at_once_ = 2;
+  std::unique_ptr<GpuStream> stream_;  // goes after comm_ too
+  GpuYardstick* gpu_copy_ = nullptr;
   Communicator comm_;
   Exchange exchange_;
   DispatchArgs args_;

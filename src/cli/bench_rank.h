@@ -20,6 +20,9 @@ struct Series {
   std::vector<double> op_us;                 // from the call to the moment its result may be used
   std::vector<double> host_us;               // of the call alone
   std::vector<std::vector<double>> copy_us;  // of the plain copy, in each of its forms
+  // Of the GPU alone, where that can be told: of the operation and of the plain copy.
+  std::vector<double> gpu_us;
+  std::vector<double> copy_gpu_us;
   // Per GEMM, on the ranks that start them: beside the operation, and with as many SMs beside nothing.
   std::vector<double> gemm_us;
   std::vector<double> gemm_alone_us;

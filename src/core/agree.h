@@ -60,6 +60,7 @@ SLUICE_HD inline bool names_own_window(const ControlRecord& record, int source, 
 // The lowest rank that refused, else the lowest that differs from rank 0; else `go`.
 SLUICE_HD inline void compare_records(const Records& records, int ranks, std::int64_t window_bytes, Verdict& verdict) {
   verdict.outcome = Outcome::go;
+  SLUICE_ROLLED
   for (int r = 0; r < ranks; ++r) {
     const ControlRecord& record = records.of(r);
     const bool sound = names_own_window(record, r, window_bytes);
@@ -68,12 +69,15 @@ SLUICE_HD inline void compare_records(const Records& records, int ranks, std::in
     verdict.rank = r;
     verdict.refusal = sound ? record.refusal : Refusal::record;
     verdict.fault = record.fault;
+    SLUICE_ROLLED
     for (int i = 0; i + 1 < reason_bytes; ++i) verdict.reason[i] = record.reason[i];
     return;
   }
   const Digest& first = records.of(0).digest;
+  SLUICE_ROLLED
   for (int r = 1; r < ranks; ++r) {
     const Digest& digest = records.of(r).digest;
+    SLUICE_ROLLED
     for (int f = 0; f < field_count; ++f) {
       if (digest.value[f] == first.value[f]) continue;
       verdict.outcome = Outcome::differs;
@@ -89,8 +93,9 @@ SLUICE_HD inline void compare_records(const Records& records, int ranks, std::in
 
 // C -> positions: where the rows of every rank start at every rank and expert. First what each rank and each
 // expert gets, independent of one another, then where the experts start.
-SLUICE_HD inline void fill_rank(const Records& records, const Topology& topology, RouteTables& route, int r) {
+SLUICE_HD inline void fill_rank(const Records& records, const Topology& topology, const RouteTables& route, int r) {
   std::int64_t before = 0, total = 0;
+  SLUICE_ROLLED
   for (int s = 0; s < route.ranks; ++s) {
     if (s < topology.rank) before += records.rows(s, r);
     total += records.rows(s, r);
@@ -101,8 +106,9 @@ SLUICE_HD inline void fill_rank(const Records& records, const Topology& topology
 }
 
 // expert_base is relative to the expert's start until that is known.
-SLUICE_HD inline void fill_expert(const Records& records, const Topology& topology, RouteTables& route, int e) {
+SLUICE_HD inline void fill_expert(const Records& records, const Topology& topology, const RouteTables& route, int e) {
   std::int64_t before = 0, total = 0;
+  SLUICE_ROLLED
   for (int s = 0; s < route.ranks; ++s) {
     const std::int64_t rows = records.expert_rows(s, e);
     if (s < topology.rank) before += rows;
@@ -112,7 +118,7 @@ SLUICE_HD inline void fill_expert(const Records& records, const Topology& topolo
   route.expert_total[e] = total;
 }
 
-SLUICE_HD inline void start_expert(RouteTables& route, int e, std::int64_t start) {
+SLUICE_HD inline void start_expert(const RouteTables& route, int e, std::int64_t start) {
   route.expert_start[e] = start;
   route.expert_base[e] += start;
 }
@@ -121,7 +127,7 @@ SLUICE_HD inline std::int64_t padded_start(const RouteTables& route, const Topol
   return (e - topology.first_expert[r]) * route.limit[r];
 }
 
-SLUICE_HD inline void fill_route(const Records& records, const Topology& topology, RouteTables& route) {
+SLUICE_HD inline void fill_route(const Records& records, const Topology& topology, const RouteTables& route) {
   route.source_start[0] = 0;
   for (int s = 0; s < route.ranks; ++s) {
     route.source_start[s + 1] = route.source_start[s] + records.rows(s, topology.rank);
@@ -141,6 +147,7 @@ SLUICE_HD inline void fill_route(const Records& records, const Topology& topolog
 // The lowest rank whose capacity is less than it needs.
 SLUICE_HD inline void check_room(const Records& records, const Topology& topology, const RouteTables& route,
                                  bool makes_route, Verdict& verdict) {
+  SLUICE_ROLLED
   for (int r = 0; r < route.ranks; ++r) {
     std::int64_t expert = -1;
     std::int64_t need = rows_needed(route, topology, r, &expert);
@@ -156,7 +163,7 @@ SLUICE_HD inline void check_room(const Records& records, const Topology& topolog
   }
 }
 
-SLUICE_HD inline void fill_placement(const Records& records, int me, Placement& placement, int r) {
+SLUICE_HD inline void fill_placement(const Records& records, int me, const Placement& placement, int r) {
   const std::int64_t ready = records.of(me).sent_at_ns;
   const ControlRecord& record = records.of(r);
   placement.rows[r] = record.rows;
@@ -194,8 +201,7 @@ SLUICE_HD inline void fill_report(const RouteTables& route, const Topology& topo
 SLUICE_HD inline void agree(const AgreeArgs& args) {
   const Topology& topology = *args.topology;
   const Records records{args.addresses->base[topology.rank], args.page, args.channel};
-  RouteTables route = args.route;
-  Placement placement = args.placement;
+  const RouteTables& route = args.route;
   Verdict verdict;
   compare_records(records, topology.ranks, args.window_bytes, verdict);
   if (verdict.outcome == Outcome::go) {
@@ -203,7 +209,7 @@ SLUICE_HD inline void agree(const AgreeArgs& args) {
     if (!(args.makes_route && args.drop)) check_room(records, topology, route, args.makes_route, verdict);
   }
   if (verdict.outcome == Outcome::go) {
-    for (int r = 0; r < topology.ranks; ++r) fill_placement(records, topology.rank, placement, r);
+    for (int r = 0; r < topology.ranks; ++r) fill_placement(records, topology.rank, args.placement, r);
     if (args.kind == OperationKind::dispatch) fill_report(route, topology, *args.report);
   }
   if (args.makes_route) *route.outcome = verdict.outcome;

@@ -6,3 +6,10 @@
 #else
 #define SLUICE_HD
 #endif
+
+// Before a loop that seldom turns: a small kernel spends most of its time on fetching its instructions.
+#if defined(__CUDA_ARCH__)
+#define SLUICE_ROLLED _Pragma("unroll 1")
+#else
+#define SLUICE_ROLLED
+#endif

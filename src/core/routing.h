@@ -124,6 +124,7 @@ SLUICE_HD inline std::int64_t rows_needed(const RouteTables& route, const Topolo
     return begin == end ? 0 : route.expert_start[end - 1] + align_up(route.expert_total[end - 1], route.alignment);
   }
   std::int64_t need = 0;
+  SLUICE_ROLLED
   for (std::int32_t e = begin; e < end; ++e) {
     if (route.expert_total[e] <= need) continue;
     need = route.expert_total[e];

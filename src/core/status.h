@@ -65,6 +65,7 @@ SLUICE_HD bool concerns(const Channel& channel, const Status& told) {
 template <class Channel>
 SLUICE_HD bool may_proceed(Channel& channel) {
   if (channel.own().failed) return false;
+  SLUICE_ROLLED
   for (int peer = 0; peer < channel.ranks(); ++peer) {
     if (peer == channel.rank()) continue;
     const Status told = channel.told_by(peer);
@@ -84,6 +85,7 @@ SLUICE_HD void finish_step(Channel& channel, const Tail& tail) {
   if (tail.resets && !own.failed) channel.reset(tail.reset);
   if (!tail.signals) return;
   channel.release();
+  SLUICE_ROLLED
   for (int peer = 0; peer < channel.ranks(); ++peer) {
     if (peer == channel.rank()) continue;
     if (own.failed) channel.tell(peer, own);

@@ -1,7 +1,6 @@
 // Agreement by one block: the arithmetic of core/agree.h, spread over threads where there is much of it.
 #pragma once
 
-#include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
 #include "core/agree.h"
@@ -25,7 +24,9 @@ __device__ inline bool records_match(const core::Records& records, int ranks, st
 }
 
 // expert_start of grouped rows: sums of the aligned totals before it, of the same rank.
-__device__ inline void start_grouped(const core::Topology& topology, core::RouteTables& route) {
+__device__ __noinline__ inline void start_grouped(const core::AgreeArgs& args) {
+  const core::Topology& topology = *args.topology;
+  const core::RouteTables& route = args.route;
   using Scan = cub::BlockScan<std::int64_t, agree_threads>;
   __shared__ typename Scan::TempStorage temporary;
   __shared__ std::int64_t before_rank[limits::ranks_per_node];
@@ -51,12 +52,18 @@ __device__ inline void start_grouped(const core::Topology& topology, core::Route
   }
 }
 
-__device__ inline void fill_route_together(const core::Records& records, const core::Topology& topology, core::RouteTables& route) {
+// What the ranks get, and, if this block `tells`, the rest: the sources here and the experts.
+template <bool all_layouts>
+__device__ inline void fill_route_together(const core::AgreeArgs& args, const core::Records& records, bool tells) {
+  const core::Topology& topology = *args.topology;
+  const core::RouteTables& route = args.route;
 #pragma unroll 1
   for (int r = threadIdx.x; r < route.ranks; r += blockDim.x) core::fill_rank(records, topology, route, r);
+  if (!tells) return;
 #pragma unroll 1
   for (int s = threadIdx.x; s <= route.ranks; s += blockDim.x) {
     std::int64_t start = 0;
+#pragma unroll 1
     for (int before = 0; before < s; ++before) start += records.rows(before, topology.rank);
     route.source_start[s] = start;
   }
@@ -65,7 +72,8 @@ __device__ inline void fill_route_together(const core::Records& records, const c
 #pragma unroll 1
   for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) core::fill_expert(records, topology, route, e);
   __syncthreads();
-  if (route.layout == Layout::grouped) start_grouped(topology, route);
+  if constexpr (!all_layouts) return;
+  if (route.layout == Layout::grouped) start_grouped(args);
   if (route.layout != Layout::padded) return;
 #pragma unroll 1
   for (int e = threadIdx.x; e < topology.experts; e += blockDim.x) {
@@ -103,9 +111,10 @@ __device__ inline bool has_room(const core::Records& records, const core::Topolo
 // core::fill_report, and a copy of the counts for the kernels that follow.
 __device__ inline void fill_report_together(const core::RouteTables& route, const core::Topology& topology, core::Report& report,
                                    DeviceChannel& channel) {
-  using Reduce = cub::BlockReduce<std::int64_t, agree_threads>;
-  __shared__ typename Reduce::TempStorage temporary;
+  __shared__ unsigned long long kept_in_all, dropped_in_all;
   const int me = topology.rank;
+  if (threadIdx.x == 0) kept_in_all = dropped_in_all = 0;
+  __syncthreads();
 #pragma unroll 1
   for (int s = threadIdx.x; s < route.ranks; s += blockDim.x) {
     report.per_source[s] = route.source_start[s + 1] - route.source_start[s];
@@ -118,10 +127,12 @@ __device__ inline void fill_report_together(const core::RouteTables& route, cons
     kept += rows;
     dropped += route.expert_total[e] - rows;
   }
-  kept = Reduce(temporary).Sum(kept);
+  if (kept != 0) atomicAdd(&kept_in_all, static_cast<unsigned long long>(kept));
+  if (dropped != 0) atomicAdd(&dropped_in_all, static_cast<unsigned long long>(dropped));
   __syncthreads();
-  dropped = Reduce(temporary).Sum(dropped);
   if (threadIdx.x != 0) return;
+  kept = static_cast<std::int64_t>(kept_in_all);
+  dropped = static_cast<std::int64_t>(dropped_in_all);
   channel.packed_rows = core::packed_rows_here(route, me);
   if (route.layout == Layout::packed) dropped += route.packed_total[me] - channel.packed_rows;
   channel.dropped = dropped;
@@ -143,28 +154,46 @@ __device__ __noinline__ inline core::Outcome say_why_not(const core::AgreeArgs& 
   return verdict.outcome;
 }
 
-// core::agree by all threads of a block, the last thing that its kernel does: the next may come to its SMs meanwhile.
-__device__ inline void agree_together(const core::AgreeArgs& args, DeviceChannel& channel) {
-  let_next_kernel_come();
+// core::agree by all threads of a block. The blocks of a kernel that goes on with the rows each do it for themselves, and
+// write the same where later steps read it; one of them `tells`: it writes what only finish and the host read. They need
+// not know where experts start, so that only a kernel of one block makes routes of `all_layouts`.
+template <bool all_layouts>
+__device__ inline bool agree_in_block(const core::AgreeArgs& args, DeviceChannel& channel, bool tells) {
   const core::Topology& topology = *args.topology;
   const core::Records records{args.addresses->base[topology.rank], args.page, args.channel};
-  core::RouteTables route = args.route;
-  core::Placement placement = args.placement;
+  const core::RouteTables& route = args.route;
   bool goes = records_match(records, topology.ranks, args.window_bytes);
-  if (goes && args.makes_route) fill_route_together(records, topology, route);
+  if (goes && args.makes_route) fill_route_together<all_layouts>(args, records, tells);
   __syncthreads();
   const bool drops = args.makes_route && args.drop;
   if (goes && !drops) goes = has_room(records, topology, route, args.makes_route);
   if (goes) {
 #pragma unroll 1
-    for (int r = threadIdx.x; r < topology.ranks; r += blockDim.x) core::fill_placement(records, topology.rank, placement, r);
-    if (args.kind == core::OperationKind::dispatch) fill_report_together(route, topology, *args.report, channel);
+    for (int r = threadIdx.x; r < topology.ranks; r += blockDim.x) core::fill_placement(records, topology.rank, args.placement, r);
+    if (tells && args.kind == core::OperationKind::dispatch) fill_report_together(route, topology, *args.report, channel);
   }
-  if (threadIdx.x != 0) return;
+  if (!tells || threadIdx.x != 0) return goes;
   const core::Outcome outcome = goes ? core::Outcome::go : say_why_not(args, records);
   channel.outcome = outcome;
   if (args.makes_route) *route.outcome = outcome;
   if (goes) args.report->verdict.outcome = outcome;
+  return goes;
+}
+
+// As the last thing that its kernel does: the next may come to its SMs meanwhile.
+__device__ inline void agree_together(const core::AgreeArgs& args, DeviceChannel& channel) {
+  let_next_kernel_come();
+  agree_in_block<true>(args, channel, true);
+}
+
+// May work, and the operation goes on: agreed before, or here.
+__device__ inline bool may_move(const core::AgreeArgs& agree, bool agrees, const StepContext& step) {
+  if (!agrees) return may_move(step);
+  if (!may_work(step)) return false;
+  if (blockIdx.x == 0 && threadIdx.x == 0) tell_progress(step, Phase::moves);
+  const bool goes = agree_in_block<false>(agree, *step.channel, blockIdx.x == 0);
+  __syncthreads();
+  return goes;
 }
 
 }  // namespace sluice::cuda

@@ -8,9 +8,10 @@ namespace sluice::cuda {
 
 __device__ inline int lane_of_thread() { return static_cast<int>(threadIdx.x) % 32; }
 
-// This warp among all of the grid, and how many there are.
+// This warp among all of the grid, and how many there are. Neighbours are in different blocks, so that what is left
+// when the items do not go up evenly is spread over the SMs.
 __device__ inline std::int64_t warp_of_grid() {
-  return (blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x) / 32;
+  return static_cast<std::int64_t>(threadIdx.x) / 32 * gridDim.x + blockIdx.x;
 }
 __device__ inline std::int64_t warps_of_grid() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x / 32; }
 

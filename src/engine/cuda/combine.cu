@@ -6,6 +6,7 @@
 
 #include "core/routing.h"
 #include "engine/cuda/block.cuh"
+#include "engine/cuda/agree.cuh"
 #include "engine/cuda/copy_rows.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/start.cuh"
@@ -21,15 +22,18 @@ namespace {
 struct PackedRows {
   const GatherArgs& args;
 
-  __device__ std::int64_t items() const { return packed_rows_here(args.route, args.topology->rank); }
-  __device__ int find(std::int64_t n, int lane, std::byte** destinations, const std::byte** source) const {
+  __device__ std::int64_t rows() const { return packed_rows_here(args.route, args.topology->rank); }
+  __device__ int find(Item item, int lane, Run* runs, const std::byte** source) const {
     if (lane == 0) {
-      *source = args.rows + n * args.row_stride;
-      destinations[0] = args.rows_out + n * args.elements * size_of(args.dtype);
+      *source = args.rows + item.first * args.row_stride;
+      runs[0] = Run(item.first);
     }
     return 1;
   }
-  __device__ void beside(std::int64_t, int) const {}
+  __device__ std::byte* to(Run run) const { return args.rows_out + run.row() * args.elements * size_of(args.dtype); }
+  struct Held {};
+  __device__ Held bring(Item, int) const { return {}; }
+  __device__ void beside(Item, const Run*, int, Held, int) const {}
 };
 
 // The grouped or padded rows of one packed row, in ascending expert order.
@@ -87,7 +91,7 @@ __device__ void gather_floats(const GatherArgs& args) {
 
 __global__ void __launch_bounds__(32 * most_copy_warps, 1)
 gather_copy_kernel(const __grid_constant__ GatherArgs args, const __grid_constant__ StepContext step,
-                   const __grid_constant__ RingShape shape) {
+                   const __grid_constant__ CopyShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
   if (may_gather(args, step)) {
     if (args.rows_out) copy_rows(shape, memory, PackedRows{args});
@@ -161,10 +165,10 @@ __device__ void add_lateness(const ReduceArgs& args, bool moves) {
 
 template <DataType in, DataType out>
 __global__ void __launch_bounds__(32 * most_sum_warps, 1)
-reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ StepContext step,
+reduce_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ AgreeArgs agree, bool agrees, const __grid_constant__ StepContext step,
               const __grid_constant__ SumShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const bool moves = may_move(step);
+  const bool moves = may_move(agree, agrees, step);
   __shared__ RankPlaces places;
   if (moves) {
     places.fill(args.route, *args.addresses, args.placement, 0);
@@ -180,16 +184,20 @@ struct TokenRow {
   static constexpr int width = 16 / static_cast<int>(size_of(type));
   TokenSum sum;
 
-  __device__ std::int64_t items() const { return sum.items(); }
-  __device__ int find(std::int64_t t, int lane, std::byte** destinations, const std::byte** source) const {
+  __device__ std::int64_t rows() const { return sum.items(); }
+  __device__ int find(Item item, int lane, Run* runs, const std::byte** source) const {
+    const std::int64_t t = item.first;
     const int count = sum.find(t, lane, source, nullptr);
-    if (lane == 0) destinations[0] = sum.out(t);
+    if (lane == 0) runs[0] = Run(t);
     for (std::int64_t i = lane; count == 0 && i < sum.args.elements / width; i += 32) {
       reinterpret_cast<uint4*>(sum.out(t))[i] = uint4{0, 0, 0, 0};
     }
     return count;
   }
-  __device__ void beside(std::int64_t, int) const {}
+  __device__ std::byte* to(Run run) const { return sum.out(run.row()); }
+  struct Held {};
+  __device__ Held bring(Item, int) const { return {}; }
+  __device__ void beside(Item, const Run*, int, Held, int) const {}
 
   __device__ void change(std::int64_t, std::int64_t, unsigned char* bytes, std::uint32_t count, int lane) const {
 #pragma unroll(type == DataType::fp32 ? 2 : 4)
@@ -207,10 +215,10 @@ struct TokenRow {
 
 template <DataType type>
 __global__ void __launch_bounds__(32 * most_copy_warps, 1)
-carry_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ StepContext step,
-             const __grid_constant__ RingShape shape) {
+carry_kernel(const __grid_constant__ ReduceArgs args, const __grid_constant__ AgreeArgs agree, bool agrees, const __grid_constant__ StepContext step,
+             const __grid_constant__ CopyShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const bool moves = may_move(step);
+  const bool moves = may_move(agree, agrees, step);
   __shared__ RankPlaces places;
   if (moves) {
     places.fill(args.route, *args.addresses, args.placement, 0);
@@ -236,7 +244,7 @@ cudaError_t launch(const GatherArgs& args, const StepContext& step, const Launch
   if (args.route.layout == Layout::packed || !args.rows_out) {
     const CopyShape shape = copy_shape(args.elements * size_of(args.dtype), 1);
     const unsigned blocks = blocks_for(how, args.route.packed_limit, shape.warps);
-    return start(gather_copy_kernel, {blocks, shape.threads(), ring_shared_bytes}, how, args, step, shape.ring);
+    return start(gather_copy_kernel, {blocks, shape.threads(), ring_shared_bytes}, how, args, step, shape);
   }
   return with_types(args.dtype, args.sum_type, [&]<DataType in, DataType out>() {
     SumShape shape = sum_shape(args.elements, in, out, args.route.topk);
@@ -251,16 +259,16 @@ cudaError_t launch(const ReduceArgs& args, const StepContext& step, const Launch
   if (one_row && args.in_type == args.out_type && !args.weighted && !args.bias[0]) {
     const CopyShape shape = copy_shape(args.elements * size_of(args.in_type), 1);
     const Grid grid{blocks_for(how, args.route.tokens, shape.warps), shape.threads(), ring_shared_bytes};
-    if (args.in_type == DataType::bf16) return start(carry_kernel<DataType::bf16>, grid, how, args, step, shape.ring);
-    if (args.in_type == DataType::fp16) return start(carry_kernel<DataType::fp16>, grid, how, args, step, shape.ring);
-    return start(carry_kernel<DataType::fp32>, grid, how, args, step, shape.ring);
+    if (args.in_type == DataType::bf16) return start(carry_kernel<DataType::bf16>, grid, how, args, agree_of(how), how.agree != nullptr, step, shape);
+    if (args.in_type == DataType::fp16) return start(carry_kernel<DataType::fp16>, grid, how, args, agree_of(how), how.agree != nullptr, step, shape);
+    return start(carry_kernel<DataType::fp32>, grid, how, args, agree_of(how), how.agree != nullptr, step, shape);
   }
   return with_types(args.in_type, args.out_type, [&]<DataType in, DataType out>() {
     SumShape shape = sum_shape(args.elements, in, out, args.route.ranks);
     shape.weighted = args.weighted;
     shape.biased = args.bias[0] != nullptr;
     const unsigned blocks = blocks_for(how, args.route.tokens, shape.warps);
-    return start(reduce_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how, args, step, shape);
+    return start(reduce_kernel<in, out>, {blocks, shape.threads(), sum_shared_bytes}, how, args, agree_of(how), how.agree != nullptr, step, shape);
   });
 }
 

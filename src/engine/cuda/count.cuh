@@ -10,18 +10,22 @@ namespace sluice::cuda {
 inline constexpr int count_threads = 512;
 inline constexpr unsigned whole_warp = 0xffffffffu;
 
+inline constexpr std::int64_t count_shared_bytes = 64 * 1024;  // at most, of a block
+
 // Memory of a count, of this channel.
 struct CountScratch {
   std::int32_t* unit_counts = nullptr;   // [units][columns]
   std::int32_t* block_counts = nullptr;  // [blocks][columns]
   std::int32_t units_per_block = 1;      // warps that work
+  std::int32_t shared_bytes = 0;         // a block counts there, if its [units_per_block][columns] fit
 };
 
 struct Unit {
   int lane = 0;
   bool works = false;
   std::int64_t begin = 0, end = 0;  // tokens
-  std::int32_t* counts = nullptr;   // [columns]
+  std::int32_t* kept = nullptr;     // [columns], from one kernel to the next
+  std::int32_t* counts = nullptr;   // [columns], while a kernel runs
 };
 
 __device__ inline Unit unit_of(const CountScratch& scratch, std::int64_t tokens, std::int64_t columns) {
@@ -34,7 +38,9 @@ __device__ inline Unit unit_of(const CountScratch& scratch, std::int64_t tokens,
   const std::int64_t each = (tokens + units - 1) / units;
   unit.begin = unit.works ? min(tokens, index * each) : 0;
   unit.end = unit.works ? min(tokens, unit.begin + each) : 0;
-  unit.counts = scratch.unit_counts + index * columns;
+  extern __shared__ std::int32_t shared_counts[];
+  unit.kept = scratch.unit_counts + index * columns;
+  unit.counts = scratch.shared_bytes > 0 ? shared_counts + warp * columns : unit.kept;
   return unit;
 }
 
@@ -70,10 +76,14 @@ __device__ void for_each_slot(const Choices& choices, const Unit& unit, Use&& us
   // Whole tokens, so that a token's slots see one another.
   const std::int32_t tokens = 32 / topk, token = unit.lane / topk, k = unit.lane % topk;
   const unsigned of_token = (topk == 32 ? whole_warp : (1u << topk) - 1u) << (token * topk);
+  const auto is_inside = [&](std::int64_t t) { return token < tokens && t < unit.end; };
+  const auto expert_of = [&](std::int64_t t) { return is_inside(t) ? choices.legal(t, k) : -1; };
+  std::int32_t next = expert_of(unit.begin + token);
   for (std::int64_t base = unit.begin; base < unit.end; base += tokens) {
     const std::int64_t t = base + token;
-    const bool inside = token < tokens && t < unit.end;
-    const std::int32_t expert = inside ? choices.legal(t, k) : -1;
+    const bool inside = is_inside(t);
+    const std::int32_t expert = next;
+    next = expert_of(t + tokens);  // on its way meanwhile
     unsigned same = __match_any_sync(whole_warp, expert);
     const bool counts = expert >= 0 && before_me(same & of_token) == 0;
     same &= __ballot_sync(whole_warp, counts);
@@ -105,28 +115,32 @@ __device__ void for_each_rank(const Choices& choices, const Unit& unit, int rank
   }
 }
 
-// The first kernel's work: unit counts become exclusive sums within the block, and the block's total.
-template <class Choices>
+// The first kernel's work: unit counts become exclusive sums within the block, and the block's total. Calls
+// skip(t, k) for each slot that is not counted.
+template <class Choices, class Skip>
 __device__ void count_choices(const Choices& choices, const CountScratch& scratch, std::int64_t tokens, int ranks,
-                              std::int64_t columns) {
+                              std::int64_t columns, Skip&& skip) {
   const Unit unit = unit_of(scratch, tokens, columns);
   if (unit.works) {
     for (std::int64_t c = unit.lane; c < columns; c += 32) unit.counts[c] = 0;
     __syncwarp();
-    for_each_slot(choices, unit, [&](bool, std::int64_t, std::int32_t, std::int32_t expert, unsigned same) {
+    for_each_slot(choices, unit, [&](bool inside, std::int64_t t, std::int32_t k, std::int32_t expert, unsigned same) {
+      if (inside && expert < 0) skip(t, k);
       if (expert >= 0 && before_me(same) == 0) unit.counts[ranks + expert] += __popc(same);
     });
     __syncwarp();
     for_each_rank(choices, unit, ranks, nullptr, unit.counts, [](std::int64_t, int, bool, std::int32_t) {});
   }
   __syncthreads();
-  std::int32_t* const first = scratch.unit_counts + static_cast<std::int64_t>(blockIdx.x) * scratch.units_per_block * columns;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int32_t* const counts = unit.counts - warp * columns;
+  std::int32_t* const kept = unit.kept - warp * columns;
   for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
     std::int32_t sum = 0;
 #pragma unroll 8
     for (int w = 0; w < scratch.units_per_block; ++w) {
-      const std::int32_t count = first[w * columns + c];
-      first[w * columns + c] = sum;
+      const std::int32_t count = counts[w * columns + c];
+      kept[w * columns + c] = sum;
       sum += count;
     }
     scratch.block_counts[blockIdx.x * columns + c] = sum;
@@ -157,7 +171,7 @@ __device__ void place_choices(const Choices& choices, const CountScratch& scratc
   const Unit unit = unit_of(scratch, tokens, columns);
   if (!unit.works) return;
   const std::int32_t* const block = scratch.block_counts + blockIdx.x * columns;
-  for (std::int64_t c = unit.lane; c < columns; c += 32) unit.counts[c] += block[c];
+  for (std::int64_t c = unit.lane; c < columns; c += 32) unit.counts[c] = unit.kept[c] + block[c];
   __syncwarp();
   for_each_slot(choices, unit, [&](bool inside, std::int64_t t, std::int32_t k, std::int32_t expert, unsigned same) {
     std::int32_t* const running = unit.counts + ranks + (expert >= 0 ? expert : 0);

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(count_threads, 1)
 count_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ StepContext step, const CountScratch scratch) {
   const bool moves = may_move(step);
   const std::int64_t columns = local_experts(args);
-  if (moves) count_choices(LocalChoices{args.route, columns}, scratch, step.channel->packed_rows, 0, columns);
+  if (moves) count_choices(LocalChoices{args.route, columns}, scratch, step.channel->packed_rows, 0, columns, [](std::int64_t, std::int32_t) {});
   end_step(step, [&] {
     if (moves) scan_blocks(scratch, columns, [](std::int64_t, std::int32_t) {});
   });
@@ -76,31 +76,33 @@ struct LandedWork {
   const FinishArgs& args;
   std::int64_t packed_rows;
 
-  __device__ std::int64_t items() const { return packed_rows; }
+  __device__ std::int64_t rows() const { return packed_rows; }
 
   __device__ std::byte* row_at(std::int64_t row) const {
     return args.rows + row_offset(args.route, args.topology->rank, row, args.row_stride, args.expert_stride);
   }
 
-  __device__ int find(std::int64_t n, int lane, std::byte** destinations, const std::byte** source) const {
-    return args.route.layout == Layout::packed ? find_packed(n, lane, destinations, source)
-                                               : find_slots(n, lane, destinations, source);
+  __device__ int find(Item item, int lane, Run* runs, const std::byte** source) const {
+    return args.route.layout == Layout::packed ? find_packed(item.first, lane, runs, source) : find_slots(item.first, lane, runs, source);
   }
+  __device__ std::byte* to(Run run) const { return row_at(run.row()); }
 
-  __device__ int find_packed(std::int64_t n, int lane, std::byte** destinations, const std::byte** source) const {
+  __device__ int find_packed(std::int64_t n, int lane, Run* runs, const std::byte** source) const {
     if (lane == 0) {
       *source = args.landed + n * args.row_bytes;
-      destinations[0] = row_at(n);
+      runs[0] = Run(n);
     }
     return args.rows == args.landed ? 0 : 1;
   }
 
-  __device__ void beside(std::int64_t n, int lane) const {
-    if (args.route.layout != Layout::packed) slots_beside(n, lane);
+  struct Held {};
+  __device__ Held bring(Item, int) const { return {}; }
+  __device__ void beside(Item item, const Run*, int, Held, int lane) const {
+    if (args.route.layout != Layout::packed) slots_beside(item.first, lane);
   }
 
   // The row landed once, at its first slot; the other slots are filled from there.
-  __device__ int find_slots(std::int64_t n, int lane, std::byte** destinations, const std::byte** source) const {
+  __device__ int find_slots(std::int64_t n, int lane, Run* runs, const std::byte** source) const {
     const std::int32_t topk = args.route.topk;
     const std::int64_t* const rows = args.route.row_of + n * topk;
     std::int64_t landed = -1;
@@ -113,7 +115,7 @@ struct LandedWork {
       const std::byte* const from = args.landed + landed * args.row_bytes;
       const bool goes = row >= 0 && row_at(row) != from;
       const unsigned going = __ballot_sync(0xffffffffu, goes);
-      if (goes) destinations[count + __popc(going & ((1u << lane) - 1u))] = row_at(row);
+      if (goes) runs[count + __popc(going & ((1u << lane) - 1u))] = Run(row);
       count += __popc(going);
     }
     if (lane == 0) *source = args.landed + landed * args.row_bytes;
@@ -172,6 +174,7 @@ struct Padding {
     if (experts == 0) return range(0, end, warp, warps);
     // So many warps share an expert.
     const std::int64_t share = warps > experts ? warps / experts : 1;
+#pragma unroll 1
     for (std::int64_t e = warp / share; e < experts; e += warps / share) {
       const auto expert = static_cast<std::int32_t>(topology.first_expert[me] + e);
       const ExpertRows rows = expert_rows(route, topology, me, expert);
@@ -187,17 +190,34 @@ struct Padding {
     const int lane = lane_of_thread();
     const LandedWork places{args, 0};
     float* const weights = row_weights();
+#pragma unroll 1
     for (std::int64_t row = begin + warp * 32 + lane; weights && row < end; row += warps * 32) weights[row] = 0.0f;
-    if (!args.zero_padding && args.scale_shape.count == 0) return;
+    if (args.scale_shape.count > 0) clear_scales(begin, end, warp, warps);
+    if (!args.zero_padding) return;
+#pragma unroll 1
     for (std::int64_t row = begin + warp; row < end; row += warps) {
-      if (args.zero_padding) {
-        auto* const words = reinterpret_cast<uint4*>(places.row_at(row));
-        for (std::int64_t i = lane; i < args.row_bytes / 16; i += 32) words[i] = uint4{0, 0, 0, 0};
-      }
-      const std::int64_t size = args.scale_shape.size;
-      for (std::int64_t i = lane; i < args.scale_shape.count * size; i += 32) {
-        (args.scales + args.scale_shape.offset(row, i / size, args.scale_ld))[i % size] = std::byte{0};
-      }
+      auto* const words = reinterpret_cast<uint4*>(places.row_at(row));
+#pragma unroll 1
+      for (std::int64_t i = lane; i < args.row_bytes / 16; i += 32) words[i] = uint4{0, 0, 0, 0};
+    }
+  }
+
+  // Those of a row are a multiple of 4 bytes.
+  __device__ void clear_scales(std::int64_t begin, std::int64_t end, std::int64_t warp, std::int64_t warps) const {
+    const ScaleShape& shape = args.scale_shape;
+    const std::int64_t first = warp * 32 + lane_of_thread(), step = warps * 32;
+    if (shape.layout == ScaleLayout::row) {
+      auto* const words = reinterpret_cast<std::uint32_t*>(args.scales + shape.offset(begin, 0, args.scale_ld));
+      const std::int64_t count = (end - begin) * shape.count * shape.size / 4;
+#pragma unroll 1
+      for (std::int64_t i = first; i < count; i += step) words[i] = 0;
+      return;
+    }
+#pragma unroll 1
+    for (std::int64_t s = 0; s < shape.count; ++s) {
+      std::byte* const column = args.scales + shape.offset(begin, s, args.scale_ld);
+#pragma unroll 1
+      for (std::int64_t i = first; i < (end - begin) * shape.size; i += step) column[i] = std::byte{0};
     }
   }
 };
@@ -205,6 +225,7 @@ struct Padding {
 // By all threads of the block.
 template <class T>
 __device__ void fill(T* at, std::int64_t count, T value) {
+#pragma unroll 1
   for (std::int64_t i = threadIdx.x; at && i < count; i += blockDim.x) at[i] = value;
 }
 
@@ -243,7 +264,9 @@ struct Outputs {
       *out.dropped = channel.dropped;
     }
     __syncthreads();
+#pragma unroll 1
     for (std::int32_t e = threadIdx.x; args.expert_load && e < experts; e += blockDim.x) args.expert_load[e] += out.counts[e];
+#pragma unroll 1
     for (int r = threadIdx.x; args.waited && r < args.route.ranks; r += blockDim.x) {
       args.waited[r] += args.placement.lateness_ns[r];
     }
@@ -252,6 +275,7 @@ struct Outputs {
   __device__ void write_packed(std::int32_t experts) const {
     const DispatchOutputs& out = args.outputs;
     const RouteTables& route = args.route;
+#pragma unroll 1
     for (int s = threadIdx.x; s <= route.ranks; s += blockDim.x) {
       out.offsets[s] = route.source_start[s] < channel.packed_rows ? route.source_start[s] : channel.packed_rows;
     }
@@ -259,16 +283,19 @@ struct Outputs {
     const std::int32_t first = args.topology->first_expert[args.topology->rank];
     if (channel.dropped > 0) {
       const LocalChoices choices{route, experts};
+#pragma unroll 1
       for (std::int64_t i = threadIdx.x; i < channel.packed_rows * route.topk; i += blockDim.x) {
         const std::int32_t e = choices.counted(i / route.topk, static_cast<std::int32_t>(i % route.topk));
         if (e >= 0) atomicAdd(out.counts + e, 1);
       }
     } else {
+#pragma unroll 1
       for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) {
         out.counts[e] = static_cast<std::int32_t>(route.expert_total[first + e]);
       }
     }
     __syncthreads();
+#pragma unroll 1
     for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) out.aligned_counts[e] = out.counts[e];
   }
 
@@ -276,6 +303,7 @@ struct Outputs {
     const DispatchOutputs& out = args.outputs;
     const Topology& topology = *args.topology;
     const int me = topology.rank;
+#pragma unroll 1
     for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) {
       const ExpertRows rows = expert_rows(args.route, topology, me, topology.first_expert[me] + e);
       out.counts[e] = static_cast<std::int32_t>(rows.count);
@@ -303,9 +331,11 @@ __device__ void copy_together(T* to, const T* from, std::int64_t count, std::int
   if (from == nullptr) count = 0;
   const std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+#pragma unroll 1
   for (std::int64_t i = first; i < count / 4; i += stride) {
     reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
   }
+#pragma unroll 1
   for (std::int64_t i = count / 4 * 4 + first; i < size; i += stride) to[i] = i < count ? from[i] : beyond;
 }
 
@@ -319,12 +349,12 @@ __device__ void choices(const FinishArgs& args, std::int64_t packed_rows) {
 }
 
 // As many as have registers.
-constexpr int fan_out_warps = 20;
+constexpr int fan_out_warps = 16;
 
 // Rows have bytes to move still.
 __global__ void __launch_bounds__(32 * fan_out_warps, 1)
 fan_out_kernel(const __grid_constant__ FinishArgs args, const __grid_constant__ StepContext step,
-               const __grid_constant__ RingShape shape) {
+               const __grid_constant__ CopyShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
   const bool moves = may_move(step);
   if (moves) {
@@ -361,19 +391,20 @@ cudaError_t launch(const FinishArgs& args, const StepContext& step, const Launch
   const std::int64_t columns = args.route.topk > 0 ? how.topology->local_experts(how.topology->rank) : 0;
   if (args.route.layout != Layout::packed && args.makes_route && columns > 0) {
     const auto [blocks, scratch] = count_shape(how, rows, columns);
-    cudaError_t error = start(count_kernel, {blocks, count_threads}, how, args, step.inner(), scratch);
+    cudaError_t error = start(count_kernel, {blocks, count_threads, scratch.shared_bytes}, how, args, step.inner(), scratch);
     last.awaited = false;
-    if (error == cudaSuccess) error = start(place_kernel, {blocks, count_threads}, how.next(), args, last.inner(), scratch);
+    if (error == cudaSuccess) error = start(place_kernel, {blocks, count_threads, scratch.shared_bytes}, how.next(), args, last.inner(), scratch);
     if (error != cudaSuccess) return error;
     last_how = how.next();
   }
   const CopyShape shape = copy_shape(args.row_bytes, args.route.layout == Layout::packed ? 1 : args.route.topk, fan_out_warps);
-  return start(fan_out_kernel, {blocks_for(how, rows, shape.warps), shape.threads(), ring_shared_bytes}, last_how, args, last, shape.ring);
+  return start(fan_out_kernel, {blocks_for(how, rows, shape.warps), shape.threads(), ring_shared_bytes}, last_how, args, last, shape);
 }
 
 cudaError_t prepare_finish() {
-  const cudaError_t error = prepare_all(ring_shared_bytes, fan_out_kernel);
-  return error != cudaSuccess ? error : prepare_all(0, count_kernel, place_kernel, finish_kernel);
+  cudaError_t error = prepare_all(ring_shared_bytes, fan_out_kernel);
+  if (error == cudaSuccess) error = prepare_all(count_shared_bytes, count_kernel, place_kernel);
+  return error != cudaSuccess ? error : prepare_all(0, finish_kernel);
 }
 
 }  // namespace sluice::cuda

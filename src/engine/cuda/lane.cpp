@@ -12,6 +12,13 @@ using core::Stage;
 
 namespace {
 
+// Whether each block of the kernel behind agree can do that for itself: it needs nothing of the experts.
+bool goes_with_agree(const core::AgreeArgs& agree, const core::Step* next) {
+  const auto* const run = next != nullptr ? std::get_if<core::Run>(next) : nullptr;
+  if (run == nullptr || (agree.makes_route && agree.route.layout != Layout::packed)) return false;
+  return std::holds_alternative<core::MoveArgs>(run->kernel) || std::holds_alternative<core::ReduceArgs>(run->kernel);
+}
+
 Phase phase_of(Stage stage) { return stage == Stage::open ? Phase::awaits_open : Phase::awaits_close; }
 
 }  // namespace
@@ -197,8 +204,10 @@ void CudaLane::begin_point(const core::Script& script, int index) {
 }
 
 void CudaLane::run(const core::Run& step, const core::Script& script, int index) {
-  const Launch how = launch_of(step);
-  if (opens_later(step, how)) return;
+  const std::size_t next = static_cast<std::size_t>(index) + 1;
+  if (goes_later(step, next < script.steps.size() ? &script.steps[next] : nullptr)) return;
+  Launch how = launch_of(step);
+  how.agree = std::exchange(agree_, nullptr);
   begin_point(script, index);
   const StepContext context = context_of(step, script, index);
   awaited_ = false;
@@ -206,16 +215,25 @@ void CudaLane::run(const core::Run& step, const core::Script& script, int index)
   if (opening_.publish) {
     note(launch(std::exchange(opening_, {}), context, how));
   } else {
-    note(std::visit([&](const auto& kernel) { return launch(kernel, context, how); }, step.kernel));
+    note(std::visit(
+        [&](const auto& kernel) {
+          if constexpr (requires { launch(kernel, context, how); }) return launch(kernel, context, how);
+          else return cudaErrorNotSupported;  // it goes in an opening
+        },
+        step.kernel));
   }
   follows_ = true;
 }
 
 // Whether the step goes with the one behind it, or is not needed. With one rank nothing is awaited, and a seal has
 // nothing to say.
-bool CudaLane::opens_later(const core::Run& step, const Launch& how) {
+bool CudaLane::goes_later(const core::Run& step, const core::Step* next) {
   const bool alone = parts_.topology.ranks == 1;
-  if (const auto* const plan = std::get_if<core::PlanArgs>(&step.kernel); plan && fits_a_block(*plan, how)) {
+  if (const auto* const agree = std::get_if<core::AgreeArgs>(&step.kernel); agree && !alone && goes_with_agree(*agree, next)) {
+    agree_ = agree;
+    return true;
+  }
+  if (const auto* const plan = std::get_if<core::PlanArgs>(&step.kernel)) {
     opening_.plan = plan;
     return true;
   }

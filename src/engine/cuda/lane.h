@@ -66,7 +66,7 @@ class CudaLane final : public engine::Lane {
   void run(std::unique_ptr<core::Script> script);
   void run(const core::Run& step, const core::Script& script, int index);
   void begin_point(const core::Script& script, int index);
-  bool opens_later(const core::Run& step, const Launch& how);
+  bool goes_later(const core::Run& step, const core::Step* next);
   Launch launch_of(const core::Run& step) const;
   void await(const core::Await& step);
   void await_in_stream(core::Stage stage);
@@ -97,6 +97,7 @@ class CudaLane final : public engine::Lane {
   bool follows_ = false;     // what comes next, a kernel of ours
   std::uint64_t point_ = 0;  // that the host is told of when all that is queued has run; 0: it is not told
   Opening opening_;  // what waits for the step that it goes with
+  const core::AgreeArgs* agree_ = nullptr;  // the same
   cudaError_t error_ = cudaSuccess;
   std::deque<InFlight> in_flight_;
 

@@ -20,6 +20,7 @@ struct Launch {
   Scratch scratch;
   // Of this rank, for sizes that the host decides by.
   const core::Topology* topology = nullptr;
+  const core::AgreeArgs* agree = nullptr;  // what a kernel that moves or sums rows does before, if it was not done
   bool follows = false;  // nothing lies in the stream between this kernel and the one of ours before
 
   // Of the next kernel of a step.
@@ -30,7 +31,7 @@ struct Launch {
   }
 };
 
-// What goes as one kernel: publish, the plan before it where one block can do that, and with one rank agree behind it.
+// What goes as one step: publish, the plan of a dispatch that makes a route, and with one rank agree behind it.
 struct Opening {
   const core::PlanArgs* plan = nullptr;
   const core::PublishArgs* publish = nullptr;
@@ -61,12 +62,7 @@ cudaError_t prepare_all(std::int64_t shared_bytes, Kernels... kernels) {
 
 // One operation step: one kernel or a few, the last of which runs the tail. They return what cudaLaunchKernel
 // returned first, if it failed.
-cudaError_t launch(const core::PlanArgs& args, const StepContext& step, const Launch& how);
-bool fits_a_block(const core::PlanArgs& args, const Launch& how);
 cudaError_t launch(const Opening& opening, const StepContext& step, const Launch& how);
-inline cudaError_t launch(const core::PublishArgs& args, const StepContext& step, const Launch& how) {
-  return launch(Opening{.publish = &args}, step, how);
-}
 cudaError_t launch_with_plan(const Opening& opening, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::AgreeArgs& args, const StepContext& step, const Launch& how);
 cudaError_t launch(const core::MoveArgs& args, const StepContext& step, const Launch& how);

@@ -5,6 +5,7 @@
 
 #include "core/numbers.h"
 #include "core/routing.h"
+#include "engine/cuda/agree.cuh"
 #include "engine/cuda/copy_rows.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/start.cuh"
@@ -17,68 +18,138 @@ using namespace core;
 
 namespace {
 
-// One token, by a warp: where it goes, and what goes beside its row.
+// What else lies at each rank.
+struct MovePlaces : RankPlaces {
+  std::int32_t* ids[limits::ranks_per_node];
+  float* weights[limits::ranks_per_node];
+  std::byte* scales[limits::ranks_per_node];
+  std::int64_t scale_stride[limits::ranks_per_node];
+  std::int32_t first_expert[limits::ranks_per_node + 1];
+
+  // By all threads of the block.
+  __device__ void fill(const MoveArgs& args) {
+    for (int r = threadIdx.x; r < args.route.ranks; r += blockDim.x) {
+      ids[r] = reinterpret_cast<std::int32_t*>(address_of(*args.addresses, args.placement.ids[r]));
+      weights[r] = reinterpret_cast<float*>(address_of(*args.addresses, args.placement.weights[r]));
+      scales[r] = address_of(*args.addresses, args.placement.scales[r]);
+      scale_stride[r] = args.placement.scale_stride[r];
+    }
+    for (int r = threadIdx.x; r <= args.route.ranks; r += blockDim.x) first_expert[r] = args.topology->first_expert[r];
+    RankPlaces::fill(args.route, *args.addresses, args.placement, args.row_bytes);
+  }
+};
+
+struct MoveShape {
+  CopyShape copy;
+  bool plain_scales = false;  // those of an item are at most 32 x 16 bytes, one behind the other on both sides
+};
+
+// Tokens, by a warp: where their rows go, and what goes beside them.
 struct TokenWork {
   const MoveArgs& args;
-  const RankPlaces& places;
+  const MovePlaces& places;
+  bool plain_scales;
 
-  __device__ std::int64_t items() const { return args.route.tokens; }
+  __device__ std::int64_t rows() const { return args.route.tokens; }
 
-  __device__ int find(std::int64_t t, int lane, std::byte** destinations, const std::byte** source) const {
+  // A lane per rank. Tokens that follow each other on their way to a rank often land one behind the other.
+  __device__ int find(Item item, int lane, Run* runs, const std::byte** source) const {
     int count = 0;
     for (std::int32_t base = 0; base < args.route.ranks; base += 32) {
       const std::int32_t r = base + lane;
-      const std::int64_t row = r < args.route.ranks ? landing_row(args.route, places, *args.topology, t, r) : -1;
-      const unsigned there = __ballot_sync(0xffffffffu, row >= 0);
-      if (row >= 0) {
-        destinations[count + __popc(there & ((1u << lane) - 1u))] =
-            places.rows[r] + row * places.stride[r];
+      std::int64_t before = -1;  // the row of the token before
+      Run* run = nullptr;
+      for (int i = 0; i < item.rows; ++i) {
+        const std::int64_t row = r < args.route.ranks ? landing_row(args.route, places, *args.topology, item.first + i, r) : -1;
+        const bool follows = before >= 0 && row == before + 1, begins = row >= 0 && !follows;
+        const unsigned beginning = __ballot_sync(0xffffffffu, begins);
+        if (begins) *(run = runs + count + __popc(beginning & ((1u << lane) - 1u))) = Run(row, r, i);
+        if (follows) run->add_row();
+        before = row;
+        count += __popc(beginning);
       }
-      count += __popc(there);
     }
-    if (lane == 0) *source = args.rows + t * args.row_stride;
+    if (lane == 0) *source = args.rows + item.first * args.row_stride;
     return count;
+  }
+  __device__ std::byte* to(Run run) const { return places.rows[run.rank()] + run.row() * places.stride[run.rank()]; }
+
+  struct Held {
+    uint4 scales;
+  };
+  __device__ Held bring(Item item, int lane) const {
+    const std::int64_t bytes = args.scale_row_stride;
+    if (!plain_scales || 16 * lane >= item.rows * bytes) return {};
+    return {reinterpret_cast<const uint4*>(args.scales + item.first * bytes)[lane]};
   }
 
   // Local ids, weights and scales: a few hundred bytes per (token, rank).
-  __device__ void beside(std::int64_t t, int lane) const {
-    const bool scales = args.scale_shape.count > 0 && args.quantise == Quantise::none;
-    if (!args.makes_route && !args.weights && !scales) return;
-    for (std::int32_t r = 0; r < args.route.ranks; ++r) {
-      const std::int64_t packed = packed_index(args.route, places, t, r);
-      if (packed < 0) continue;
-      if (args.route.layout != Layout::packed || packed < places.limit[r]) send_choices(t, r, packed, lane);
-      if (scales) send_scales(t, r, lane);
+  __device__ void beside(Item item, const Run* runs, int count, const Held& held, int lane) const {
+    if (args.makes_route || args.weights) {
+      if (args.route.layout == Layout::packed && args.route.topk <= 32) send_choices(item, runs, count, lane);
+      else send_all_choices(item, lane);
+    }
+    if (plain_scales) return send_scales(runs, count, held, lane);
+    if (args.scale_shape.count == 0 || args.quantise != Quantise::none) return;
+    for (int q = 0; q < count; ++q) {
+      for (int i = 0; i < runs[q].rows(); ++i) copy_scales_of(item.first + runs[q].first() + i, runs[q].rank(), runs[q].row() + i, lane);
     }
   }
 
-  __device__ void send_choices(std::int64_t t, std::int32_t r, std::int64_t packed, int lane) const {
-    const std::int32_t topk = args.route.topk;
-    auto* const ids = reinterpret_cast<std::int32_t*>(address_of(*args.addresses, args.placement.ids[r]));
-    auto* const weights = reinterpret_cast<float*>(address_of(*args.addresses, args.placement.weights[r]));
-    for (std::int32_t k = lane; k < topk; k += 32) {
-      const std::int32_t expert = local_choice(args.route, *args.topology, t, k, r);
-      if (args.makes_route) ids[packed * topk + k] = expert;
-      if (args.weights) weights[packed * topk + k] = expert < 0 ? 0.0f : args.weights[t * topk + k];
+  __device__ void send_choice(std::int64_t t, std::int32_t k, std::int32_t r, std::int64_t packed) const {
+    const std::int64_t slot = t * args.route.topk + k, at = packed * args.route.topk + k;
+    const std::int32_t expert = args.route.expert_of[slot], first = places.first_expert[r];
+    const bool here = expert >= first && expert < places.first_expert[r + 1];
+    if (args.makes_route) places.ids[r][at] = here ? expert - first : -1;
+    if (args.weights) places.weights[r][at] = here ? args.weights[slot] : 0.0f;
+  }
+
+  // Packed rows, some at once: a lane per choice.
+  __device__ void send_choices(Item item, const Run* runs, int count, int lane) const {
+    const int topk = args.route.topk, at_once = 32 / topk, k = lane % topk;
+    const int first = lane / topk;
+    for (int i = first; first < at_once && i < count * item.rows; i += at_once) {
+      const Run run = runs[i / item.rows];
+      const int row = i % item.rows;
+      if (row < run.rows()) send_choice(item.first + run.first() + row, k, run.rank(), run.row() + row);
     }
   }
 
-  __device__ void send_scales(std::int64_t t, std::int32_t r, int lane) const {
-    const std::int64_t row = landing_row(args.route, places, *args.topology, t, r);
-    if (row < 0) return;
-    std::byte* const to = address_of(*args.addresses, args.placement.scales[r]);
-    copy_scales(args.scale_shape, to, row, args.placement.scale_stride[r], args.scales + t * args.scale_row_stride,
+  // In other layouts they go where no row goes, too.
+  __device__ void send_all_choices(Item item, int lane) const {
+    for (std::int64_t t = item.first; t < item.first + item.rows; ++t) {
+      for (std::int32_t r = 0; r < args.route.ranks; ++r) {
+        const std::int64_t packed = packed_index(args.route, places, t, r);
+        if (packed < 0 || (args.route.layout == Layout::packed && packed >= places.limit[r])) continue;
+        for (std::int32_t k = lane; k < args.route.topk; k += 32) send_choice(t, k, r, packed);
+      }
+    }
+  }
+
+  __device__ void send_scales(const Run* runs, int count, const Held& held, int lane) const {
+    const int bytes = static_cast<int>(args.scale_row_stride);
+    for (int q = 0; q < count; ++q) {
+      const Run run = runs[q];
+      const int at = 16 * lane - run.first() * bytes;
+      if (at < 0 || at >= run.rows() * bytes) continue;
+      *reinterpret_cast<uint4*>(places.scales[run.rank()] + run.row() * bytes + at) = held.scales;
+    }
+  }
+
+  __device__ void copy_scales_of(std::int64_t t, std::int32_t r, std::int64_t row, int lane) const {
+    copy_scales(args.scale_shape, places.scales[r], row, places.scale_stride[r], args.scales + t * args.scale_row_stride,
                 args.scale_stride, lane);
   }
 };
 
 __global__ void __launch_bounds__(32 * most_copy_warps, 1)
-move_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ StepContext step, const __grid_constant__ RingShape shape) {
+move_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ AgreeArgs agree, bool agrees, const __grid_constant__ StepContext step,
+            const __grid_constant__ MoveShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ RankPlaces places;
-  if (may_move(step)) {
-    places.fill(args.route, *args.addresses, args.placement, args.row_bytes);
-    copy_rows(shape, memory, TokenWork{args, places});
+  __shared__ MovePlaces places;
+  if (may_move(agree, agrees, step)) {
+    places.fill(args);
+    copy_rows(shape.copy, memory, TokenWork{args, places, shape.plain_scales});
   }
   end_step(step);
 }
@@ -93,8 +164,9 @@ struct QuantiseWork : TokenWork {
   static constexpr int groups_at_once = 32 / lanes;
   static constexpr std::int64_t unit = 32 * 16;
 
-  __device__ void beside(std::int64_t t, int lane) const {
-    TokenWork::beside(t, lane);
+  __device__ void beside(Item item, const Run* runs, int count, const Held& held, int lane) const {
+    TokenWork::beside(item, runs, count, held, lane);
+    const std::int64_t t = item.first;
     const auto groups = static_cast<std::int32_t>(numbers::quantise_groups(args.elements));
     // Exponents are padded, with fewer than four zeros.
     write_group_scales(t, groups, static_cast<std::int32_t>(args.scale_shape.count) - groups, 0.0f, 0, lane);
@@ -177,8 +249,7 @@ struct QuantiseWork : TokenWork {
         const int from = __ffs(static_cast<int>(there)) - 1;
         const std::int64_t to = __shfl_sync(all_lanes, row, from);
         if (lane >= count) continue;
-        std::byte* const at = address_of(*args.addresses, args.placement.scales[base + from]) +
-                              args.scale_shape.offset(to, first + lane, args.placement.scale_stride[base + from]);
+        std::byte* const at = places.scales[base + from] + args.scale_shape.offset(to, first + lane, places.scale_stride[base + from]);
         if (by_powers()) *reinterpret_cast<std::uint8_t*>(at) = exponent;
         else *reinterpret_cast<float*>(at) = scale;
       }
@@ -190,12 +261,13 @@ constexpr int quantise_warps = 20;  // as many as have registers
 
 template <DataType type>
 __global__ void __launch_bounds__(32 * quantise_warps, 1)
-quantise_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ StepContext step, const __grid_constant__ RingShape shape) {
+quantise_kernel(const __grid_constant__ MoveArgs args, const __grid_constant__ AgreeArgs agree, bool agrees, const __grid_constant__ StepContext step,
+                const __grid_constant__ CopyShape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ RankPlaces places;
-  if (may_move(step)) {
-    places.fill(args.route, *args.addresses, args.placement, args.row_bytes);
-    copy_rows(shape, memory, QuantiseWork<type>{{args, places}});
+  __shared__ MovePlaces places;
+  if (may_move(agree, agrees, step)) {
+    places.fill(args);
+    copy_rows(shape, memory, QuantiseWork<type>{{args, places, false}});
   }
   end_step(step);
 }
@@ -204,15 +276,31 @@ template <DataType type>
 cudaError_t launch_quantise(const MoveArgs& args, const StepContext& step, const Launch& how) {
   using Work = QuantiseWork<type>;
   const CopyShape shape = copy_shape(args.elements * Work::shrink, args.route.ranks, quantise_warps, Work::unit);
-  return start(quantise_kernel<type>, {blocks_for(how, args.route.tokens, shape.warps), shape.threads(), ring_shared_bytes}, how, args, step, shape.ring);
+  return start(quantise_kernel<type>, {blocks_for(how, args.route.tokens, shape.warps), shape.threads(), ring_shared_bytes}, how, args, agree_of(how), how.agree != nullptr, step, shape);
+}
+
+MoveShape move_shape(const MoveArgs& args, const Launch& how) {
+  const ScaleShape& scales = args.scale_shape;
+  const std::int64_t bytes = scales.count * scales.size;
+  constexpr std::int64_t most = 32 * 16;
+  MoveShape shape;
+  shape.plain_scales = bytes > 0 && bytes <= most && bytes % 16 == 0 && scales.layout == ScaleLayout::row &&
+                       args.scale_stride == scales.size && args.scale_row_stride == bytes &&
+                       reinterpret_cast<std::uintptr_t>(args.scales) % 16 == 0;
+  int at_once = 1;
+  if (args.row_stride == args.row_bytes) at_once = rows_that_go_at_once(args.row_bytes, args.route.tokens, args.route.ranks, how.num_sms);
+  while (shape.plain_scales && at_once * bytes > most) at_once /= 2;
+  shape.copy = copy_shape(args.row_bytes, args.route.ranks, most_copy_warps, 16, at_once);
+  return shape;
 }
 
 }  // namespace
 
 cudaError_t launch(const MoveArgs& args, const StepContext& step, const Launch& how) {
   if (args.quantise == Quantise::none) {
-    const CopyShape shape = copy_shape(args.row_bytes, args.route.ranks);
-    return start(move_kernel, {blocks_for(how, args.route.tokens, shape.warps), shape.threads(), ring_shared_bytes}, how, args, step, shape.ring);
+    const MoveShape shape = move_shape(args, how);
+    const unsigned blocks = blocks_for(how, args.route.tokens, shape.copy.warps * shape.copy.rows_at_once);
+    return start(move_kernel, {blocks, shape.copy.threads(), ring_shared_bytes}, how, args, agree_of(how), how.agree != nullptr, step, shape);
   }
   if (args.dtype == DataType::bf16) return launch_quantise<DataType::bf16>(args, step, how);
   if (args.dtype == DataType::fp16) return launch_quantise<DataType::fp16>(args, step, how);

@@ -1,4 +1,6 @@
-// plan: two kernels, count and place; or, where one block can do it, one with publish.
+// plan, and publish with it, which needs its totals alone: the last block to have counted writes the records (and, with
+// one rank, agrees), so that OPEN goes out before the places are found. That is a second kernel, or, where one block
+// counts, the end of the first.
 #include <cuda_runtime.h>
 
 #include "core/plan.h"
@@ -71,16 +73,12 @@ struct CallerMask {
   }
 };
 
-template <class Choices>
-__device__ void find_faults(const PlanArgs&, const Choices&, const Unit&, DeviceChannel&) {}
+// Of a slot that is not counted.
+__device__ void note_fault(const PlanArgs&, const CallerMask&, std::int64_t, std::int32_t, DeviceChannel&) {}
 template <class Id>
-__device__ void find_faults(const PlanArgs& args, const CallerIds<Id>& ids, const Unit& unit, DeviceChannel& channel) {
-  const std::int64_t topk = args.route.topk;
-  for (std::int64_t slot = unit.begin * topk + unit.lane; slot < unit.end * topk; slot += 32) {
-    if (ids.problem(slot / topk, static_cast<std::int32_t>(slot % topk)) == IdProblem::none) continue;
-    atomicMin(reinterpret_cast<unsigned long long*>(&channel.fault_at), static_cast<unsigned long long>(slot));
-    return;
-  }
+__device__ void note_fault(const PlanArgs& args, const CallerIds<Id>& ids, std::int64_t t, std::int32_t k, DeviceChannel& channel) {
+  if (!args.checks || ids.raw(t, k) == -1) return;
+  atomicMin(reinterpret_cast<unsigned long long*>(&channel.fault_at), static_cast<unsigned long long>(t * args.route.topk + k));
 }
 
 template <class Choices>
@@ -107,8 +105,9 @@ struct Plan {
   __device__ void count() const {
     const RouteTables& route = args.route;
     if (warp_of_grid() == 0 && lane_of_thread() == 0) *route.outcome = Outcome::pending;
-    if (args.checks) find_faults(args, Choices{args}, unit_of(scratch, route.tokens, columns()), channel);
-    count_choices(Choices{args}, scratch, route.tokens, route.ranks, columns());
+    const Choices choices{args};
+    count_choices(choices, scratch, route.tokens, route.ranks, columns(),
+                  [&](std::int64_t t, std::int32_t k) { note_fault(args, choices, t, k, channel); });
   }
 
   __device__ void add_up() const {
@@ -131,21 +130,12 @@ struct Plan {
 };
 
 template <class Choices>
-__global__ void __launch_bounds__(count_threads, 1) count_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
-  wait_for_kernel_before();
-  const Plan<Choices> plan{args, scratch, *step.channel};
-  plan.count();
-  end_step(step, [&] { plan.add_up(); });
-}
-
-template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1) place_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ StepContext step, CountScratch scratch) {
   wait_for_kernel_before();
   Plan<Choices>{args, scratch, *step.channel}.place();
   end_step(step);
 }
 
-// One block. Publish too, and with one rank agree.
 template <class Choices>
 __global__ void __launch_bounds__(count_threads, 1)
 opening_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ PublishArgs published,
@@ -154,16 +144,17 @@ opening_kernel(const __grid_constant__ PlanArgs args, const __grid_constant__ Pu
   const bool well = may_work(step);
   const Plan<Choices> plan{args, scratch, *step.channel};
   plan.count();
-  __syncthreads();
-  plan.add_up();
-  __syncthreads();
-  plan.place();
-  if (threadIdx.x == 0) args.report->stamps[static_cast<int>(Stamp::plan_end)] = now_ns();
-  __syncthreads();
-  publish(published, step, well);
-  __syncthreads();
-  if (well && agrees) agree_together(agreed, *step.channel);
-  end_step(step);
+  end_step(step, [&] {
+    plan.add_up();
+    if (threadIdx.x == 0) args.report->stamps[static_cast<int>(Stamp::plan_end)] = now_ns();
+    __syncthreads();
+    publish(published, step, well);
+    __syncthreads();
+    if (well && agrees) agree_together(agreed, *step.channel);
+    if (gridDim.x > 1) return;
+    __syncthreads();
+    plan.place();
+  });
 }
 
 CountShape shape_of(const PlanArgs& args, const Launch& how) {
@@ -178,13 +169,6 @@ cudaError_t with_choices(const PlanArgs& args, With&& with) {
   return with.template operator()<CallerIds<std::int32_t>>();
 }
 
-template <class Choices>
-cudaError_t launch_counts(const PlanArgs& args, const StepContext& step, const Launch& how) {
-  const auto [blocks, scratch] = shape_of(args, how);
-  const cudaError_t error = start(count_kernel<Choices>, {blocks, count_threads}, how, args, step.inner(), scratch);
-  return error != cudaSuccess ? error : start(place_kernel<Choices>, {blocks, count_threads}, how.next(), args, step, scratch);
-}
-
 }  // namespace
 
 std::int64_t scratch_elements(int ranks, int experts) {
@@ -196,38 +180,37 @@ std::int64_t scratch_elements(int ranks, int experts) {
 
 CountShape count_shape(const Launch& how, std::int64_t tokens, std::int64_t columns) {
   const std::int64_t rows = how.scratch.elements / columns;
-  const std::int64_t useful = std::max<std::int64_t>(1, (tokens + 31) / 32);  // units with a warp's tokens each
+  // Units of a few tokens each. One block saves a kernel, as long as its units are not long.
+  constexpr std::int64_t few = 4, most_of_one_block = 512;
+  const std::int64_t useful = std::max<std::int64_t>(1, (tokens + few - 1) / few);
   const auto per_block = static_cast<int>(std::clamp<std::int64_t>(rows / 2, 1, std::min<std::int64_t>(16, useful)));
-  const std::int64_t blocks = std::min<std::int64_t>({how.num_sms, (useful + per_block - 1) / per_block, rows / (per_block + 1)});
+  const std::int64_t wanted = tokens <= most_of_one_block ? 1 : (useful + per_block - 1) / per_block;
+  const std::int64_t blocks = std::min<std::int64_t>({how.num_sms, wanted, rows / (per_block + 1)});
   CountShape shape;
   shape.blocks = static_cast<unsigned>(std::max<std::int64_t>(1, blocks));
   shape.scratch.units_per_block = per_block;
   shape.scratch.unit_counts = how.scratch.counts;
   shape.scratch.block_counts = how.scratch.counts + static_cast<std::int64_t>(shape.blocks) * per_block * columns;
+  const std::int64_t bytes = 4 * per_block * columns;
+  shape.scratch.shared_bytes = bytes <= count_shared_bytes ? static_cast<std::int32_t>(bytes) : 0;
   return shape;
 }
 
 cudaError_t prepare_plan() {
   using Ids = CallerIds<std::int32_t>;
   using WideIds = CallerIds<std::int64_t>;
-  return prepare_all(0, count_kernel<Ids>, place_kernel<Ids>, opening_kernel<Ids>, count_kernel<WideIds>,
-                     place_kernel<WideIds>, opening_kernel<WideIds>, count_kernel<CallerMask>, place_kernel<CallerMask>,
-                     opening_kernel<CallerMask>);
+  return prepare_all(count_shared_bytes, opening_kernel<Ids>, place_kernel<Ids>, opening_kernel<WideIds>,
+                     place_kernel<WideIds>, opening_kernel<CallerMask>, place_kernel<CallerMask>);
 }
-
-cudaError_t launch(const PlanArgs& args, const StepContext& step, const Launch& how) {
-  return with_choices(args, [&]<class Choices>() { return launch_counts<Choices>(args, step, how); });
-}
-
-bool fits_a_block(const PlanArgs& args, const Launch& how) { return shape_of(args, how).blocks == 1; }
 
 cudaError_t launch_with_plan(const Opening& opening, const StepContext& step, const Launch& how) {
   const PlanArgs& plan = *opening.plan;
   const AgreeArgs agree = opening.agree ? *opening.agree : AgreeArgs{};
-  const CountScratch scratch = shape_of(plan, how).scratch;
+  const auto [blocks, scratch] = shape_of(plan, how);
+  const Grid grid{blocks, count_threads, scratch.shared_bytes};
   return with_choices(plan, [&]<class Choices>() {
-    return start(opening_kernel<Choices>, {1, count_threads}, how, plan, *opening.publish, agree, step, scratch,
-                 opening.agree != nullptr);
+    const cudaError_t error = start(opening_kernel<Choices>, grid, how, plan, *opening.publish, agree, step, scratch, opening.agree != nullptr);
+    return error != cudaSuccess || blocks == 1 ? error : start(place_kernel<Choices>, grid, how.next(), plan, step.inner(), scratch);
   });
 }
 

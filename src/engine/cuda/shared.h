@@ -40,16 +40,14 @@ struct SharedChannel {
   Told failure;  // the sticky failure of the channel, by the owner's kernels for its host
 };
 
+inline constexpr std::uint64_t all_arrived = 0x0101010101010101u;
+
 // The word of flags in which only the bytes of `peers` ranks other than `rank` are 0.
 SLUICE_HD constexpr std::uint64_t reset_word(int word, int rank, int ranks) {
-  std::uint64_t value = 0;
-  for (int byte = 0; byte < 8; ++byte) {
-    const int peer = word * 8 + byte;
-    if (peer >= ranks || peer == rank) value |= std::uint64_t{1} << (8 * byte);
-  }
-  return value;
+  const int present = ranks - 8 * word;
+  const std::uint64_t absent = present < 8 ? all_arrived << (8 * present) : 0;
+  return rank / 8 == word ? absent | std::uint64_t{1} << (8 * (rank % 8)) : absent;
 }
-inline constexpr std::uint64_t all_arrived = 0x0101010101010101u;
 SLUICE_HD constexpr int words_of(int ranks) { return (ranks + 7) / 8; }
 
 // One per channel, in device memory of the owner.

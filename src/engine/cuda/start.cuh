@@ -20,6 +20,8 @@ struct Grid {
   std::int64_t shared_bytes = 0;
 };
 
+inline core::AgreeArgs agree_of(const Launch& how) { return how.agree != nullptr ? *how.agree : core::AgreeArgs{}; }
+
 // A kernel that follows one of ours is brought to its SMs while the tail of that one runs, and waits there for its
 // end: every kernel begins with wait_for_kernel_before() and says let_next_kernel_come() when its work is done.
 template <class... Parameters, class... Arguments>

@@ -28,6 +28,7 @@ class DeviceFlags {
   __device__ bool alarmed() const { return load_relaxed_system(&mine().alarm) != 0; }
   __device__ void reset(core::Stage stage) {
     std::uint64_t* const words = mine().flags[static_cast<int>(stage)];
+#pragma unroll 1
     for (int w = 0; w < words_of(ranks()); ++w) store_relaxed_system(words + w, reset_word(w, rank(), ranks()));
   }
   __device__ void release() { __threadfence_system(); }
@@ -133,6 +134,11 @@ __device__ inline bool may_move(const StepContext& step) {
   return may_work(step) && load_relaxed(&step.channel->outcome) == core::Outcome::go;
 }
 
+// For the watchdog. By one thread.
+__device__ inline void tell_progress(const StepContext& step, Phase phase) {
+  store_relaxed_system(&step.shared[step.rank]->progress, progress_of(step.channel->operation, step.kind, phase));
+}
+
 // By all threads, at the end of the kernel. `last` runs in all threads of the last block to get here, when
 // everything that any block wrote is visible to it; then the tail.
 template <class Last>
@@ -157,10 +163,7 @@ __device__ inline void end_step(const StepContext& step, Last&& last) {
   if (step.stamp != core::Stamp::none) step.report->stamps[static_cast<int>(step.stamp)] = now_ns();
   if (flags.failed()) finish_failed_step(step);
   else core::finish_step(flags, step.tail);
-  if (step.phase != StepContext::same_phase) {
-    const auto phase = static_cast<Phase>(step.phase);
-    store_relaxed_system(&flags.mine().progress, progress_of(step.channel->operation, step.kind, phase));
-  }
+  if (step.phase != StepContext::same_phase) tell_progress(step, static_cast<Phase>(step.phase));
   if (step.point != 0) store_release_system(&flags.mine().reached, step.point);
 }
 __device__ inline void end_step(const StepContext& step) {
