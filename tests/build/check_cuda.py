@@ -3,6 +3,7 @@
 and the instructions that must and must not be in it. Argument: the build folder. Prints TAP."""
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import re
@@ -42,6 +43,13 @@ MUST_NOT = {
     r"(reduce|gather_sum|quantise|finish|fan_out)_kernel": [r"(fma|mad)\.r[nzmp](\.ftz)?\.f(32|64)"],
 }
 EMPTY = {"nothing_kernel"}
+# What a block may have, and the constants that say what a launch adds to the kernel's own.
+MOST_SHARED_BYTES = 227 * 1024
+LAUNCHED_WITH = {
+    r"(move|quantise|fan_out|gather_copy|carry)_kernel": ("warp_ring.cuh", "ring_shared_bytes"),
+    r"(reduce|gather_sum)_kernel": ("sum_rows.cuh", "sum_shared_bytes"),
+    r"(opening|place|count)_kernel": ("count.cuh", "count_shared_bytes"),
+}
 
 # What each primitive of ptx.cuh must become, and no other memory instruction beside it.
 PRIMITIVES = {
@@ -154,20 +162,32 @@ def check_architecture(tap, name, architecture, said):
 
 
 def resources(said):
-    """{mangled kernel: (registers, [lines of spills or stack])}"""
+    """{mangled kernel: (registers, [lines of spills or stack], bytes of shared memory)}"""
     found = {}
     for part in re.split(r"Compiling entry function '", said)[1:]:
         registers = re.search(r"Used (\d+) registers", part)
         bad = [line.strip() for line in re.findall(r".*bytes stack frame.*", part)
                if not re.match(r"\s*0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", line)]
-        found[part[:part.index("'")]] = (int(registers.group(1)), bad)
+        shared = re.search(r"(\d+) bytes smem", part)
+        found[part[:part.index("'")]] = (int(registers.group(1)), bad, int(shared.group(1)) if shared else 0)
     return found
 
 
-def check_resources(tap, name, registers, bad):
+def launched_with(kernel):
+    """Bytes of shared memory that its launches add."""
+    for names, (file, constant) in LAUNCHED_WITH.items():
+        if re.fullmatch(names, kernel):
+            factors = re.search(constant + r" = ([\d *]+);", (ROOT / "src/engine/cuda" / file).read_text()).group(1)
+            return math.prod(int(factor) for factor in factors.split("*"))
+    return 0
+
+
+def check_resources(tap, name, registers, bad, shared):
     tap.result(f"{name}_has_no_local_memory", not bad, "\n".join(bad))
     most = MOST_REGISTERS.get(name.split("<")[0].split(".")[-1], MOST_REGISTERS_OF_OTHERS)
     tap.result(f"{name}_has_{most}_registers_at_most", registers <= most, f"{registers} registers")
+    shared += launched_with(name.split(".")[0])
+    tap.result(f"{name}_has_room_for_its_shared_memory", shared <= MOST_SHARED_BYTES, f"{shared} bytes")
 
 
 def check_instructions(tap, name, kernel, text):

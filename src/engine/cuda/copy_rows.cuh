@@ -65,13 +65,14 @@ struct CopyShape {
 inline CopyShape copy_shape(std::int64_t row_bytes, int most_destinations, int most_warps = most_copy_warps, std::int64_t unit = 16,
                             int rows_at_once = 1) {
   const std::int64_t item_bytes = rows_at_once * row_bytes;
-  const std::int64_t entry = 16 + static_cast<std::int64_t>(sizeof(Run)) * rows_at_once * most_destinations;
-  const std::int64_t beside = 256 + 8 * core::align_up(entry, 16);
+  const std::int64_t entry = core::align_up(16 + static_cast<std::int64_t>(sizeof(Run)) * rows_at_once * most_destinations, 16);
+  const auto room_of = [&](std::int64_t warps) { return ring_room(static_cast<int>(warps)) - few_items_ahead * entry; };
   CopyShape shape;
   shape.row_bytes = static_cast<int>(row_bytes);
   shape.rows_at_once = rows_at_once;
-  shape.warps = static_cast<int>(std::clamp<std::int64_t>(ring_shared_bytes / (item_bytes + beside), 14, most_warps));
-  const std::int64_t largest = (ring_shared_bytes / shape.warps - beside) / unit * unit;
+  shape.warps = most_warps;
+  while (shape.warps > 14 && room_of(shape.warps) < item_bytes) --shape.warps;
+  const std::int64_t largest = room_of(shape.warps) / unit * unit;
   const std::int64_t pieces = (item_bytes + largest - 1) / largest;
   shape.ring = ring_shape(core::align_up((item_bytes + pieces - 1) / pieces, unit), entry, shape.warps);
   return shape;

@@ -4,6 +4,8 @@
 // An item has a source, or none, which is cut into equal pieces that fit a slot.
 #pragma once
 
+#include <algorithm>
+
 #include "engine/cuda/block.cuh"
 #include "engine/cuda/step.cuh"
 
@@ -24,16 +26,20 @@ struct RingShape {
   }
 };
 
-// `warps` rings in a block. `piece_bytes` is a multiple of 16.
+// Bytes for the slots and entries of each of `warps` rings in a block, behind its barriers.
+inline std::int64_t ring_room(int warps) { return ring_shared_bytes / warps / 128 * 128 - 128; }
+
+// `piece_bytes` is a multiple of 16. Entries take an eighth of the room at most, and no slot's place.
+inline constexpr int few_items_ahead = 4;
 inline RingShape ring_shape(std::int64_t piece_bytes, std::int64_t entry_bytes, int warps) {
   RingShape shape;
   shape.piece_bytes = static_cast<std::int32_t>(piece_bytes);
   shape.entry_bytes = static_cast<std::int32_t>(core::align_up(entry_bytes, 16));
-  const std::int64_t room = ring_shared_bytes / warps / 128 * 128 - 128;
-  shape.items_ahead = 8;
-  while (shape.items_ahead > 2 && 8 * shape.items_ahead * shape.entry_bytes > room) shape.items_ahead /= 2;
-  const std::int64_t slots = (room - static_cast<std::int64_t>(shape.items_ahead) * shape.entry_bytes) / piece_bytes;
-  shape.slots = static_cast<std::int32_t>(slots < 1 ? 1 : (slots > most_slots ? most_slots : slots));
+  const std::int64_t room = ring_room(warps);
+  const auto entries = [&] { return static_cast<std::int64_t>(shape.items_ahead) * shape.entry_bytes; };
+  shape.items_ahead = 2 * few_items_ahead;
+  while (shape.items_ahead > 2 && (8 * entries() > room || entries() + piece_bytes > room)) shape.items_ahead /= 2;
+  shape.slots = static_cast<std::int32_t>(std::clamp<std::int64_t>((room - entries()) / piece_bytes, 1, most_slots));
   return shape;
 }
 
