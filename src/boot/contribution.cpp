@@ -12,6 +12,7 @@ const char* name_of(FrameKind kind) {
     case FrameKind::all_gather: return "all_gather";
     case FrameKind::barrier: return "barrier";
     case FrameKind::have_descriptor: case FrameKind::descriptors: return "exchange_descriptors";
+    case FrameKind::objects: return "exchange_objects";
     default: return "something else";
   }
 }

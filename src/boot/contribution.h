@@ -16,6 +16,7 @@ struct Contribution {
   FrameKind kind = FrameKind::barrier;  // of a collective, or refused
   std::vector<std::byte> bytes;         // refused: the reason, as text
   UniqueFd descriptor;
+  std::weak_ptr<void> object;  // a part must keep nothing alive: it lies on the table until the exchange after the next
 };
 using Contributions = std::vector<std::shared_ptr<Contribution>>;  // by rank
 

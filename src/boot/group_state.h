@@ -24,7 +24,7 @@ class GroupState {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // All ranks are threads of this process: they exchange plain addresses (by all_gather), no descriptors.
+  // All ranks are threads of this process: they exchange objects, no descriptors.
   virtual bool in_one_process() const = 0;
 
   // Node number of each rank, numbered from 0 in order of first appearance.
@@ -37,6 +37,10 @@ class GroupState {
   // Gives a duplicate of `descriptor` to every rank of the node and returns theirs, by rank (own: a
   // duplicate). Collective. Not for in_one_process() groups. Errors as all_gather.
   virtual std::vector<UniqueFd> exchange_descriptors(int descriptor) = 0;
+
+  // Gives every rank a share in `object`, and returns theirs, by rank. Collective. Only for in_one_process() groups. Errors as
+  // all_gather; PeerError too when a rank dropped its own before this one had a share.
+  virtual std::vector<std::shared_ptr<void>> exchange_objects(const std::shared_ptr<void>& object) = 0;
 
   // No collective of this rank comes any more: peers that wait in one, or come to one, get PeerError with `why`. For a rank
   // that something else than an Error of the library keeps from its part.

@@ -110,6 +110,11 @@ std::vector<UniqueFd> ProcessGroup::exchange_descriptors(int descriptor) {
   return descriptors;
 }
 
+std::vector<std::shared_ptr<void>> ProcessGroup::exchange_objects(const std::shared_ptr<void>&) {
+  throw ArgumentError(fmt::format("{}: the ranks are processes and share no objects; exchange descriptors of their memory",
+                                  where(FrameKind::objects, rank(), size())), rank());
+}
+
 // In the middle of a message, perhaps: for the peers the streams end there. So short a text needs no memory.
 void ProcessGroup::interrupted() noexcept {
   failure_ = "interrupted";

@@ -26,6 +26,7 @@ class ProcessGroup : public GroupState {
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> message) override;
   void barrier() override;
   std::vector<UniqueFd> exchange_descriptors(int descriptor) override;
+  std::vector<std::shared_ptr<void>> exchange_objects(const std::shared_ptr<void>& object) override;
   void give_up(const char* why) noexcept override;
   std::shared_ptr<void> watch(std::function<void(int rank)> on_gone) override;
 

@@ -156,6 +156,21 @@ class ThreadGroup : public GroupState {
                                     "their numbers with all_gather", where(FrameKind::descriptors, rank_, size())), rank_);
   }
 
+  std::vector<std::shared_ptr<void>> exchange_objects(const std::shared_ptr<void>& object) override {
+    Contribution mine;
+    mine.kind = FrameKind::objects;
+    mine.object = object;
+    const Contributions all = table_->exchange(rank_, FrameKind::objects, std::move(mine));
+    std::vector<std::shared_ptr<void>> objects;
+    objects.reserve(all.size());
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      objects.push_back(all[r]->object.lock());
+      if (!objects.back())
+        throw PeerError(fmt::format("{}: rank {} has dropped its object", where(FrameKind::objects, rank_, size()), r), rank_);
+    }
+    return objects;
+  }
+
   void give_up(const char* why) noexcept override { table_->give_up(rank_, why); }
 
   std::shared_ptr<void> watch(std::function<void(int)> on_gone) override { return table_->watch(rank_, std::move(on_gone)); }

@@ -39,6 +39,7 @@ long long longest(FrameKind kind) {
     case FrameKind::turned_away: case FrameKind::ended: case FrameKind::refused: case FrameKind::gave_up:
       return static_cast<long long>(max_text_bytes);
     case FrameKind::all_gather: return static_cast<long long>(max_message_bytes);
+    case FrameKind::objects: return -1;
   }
   return -1;
 }

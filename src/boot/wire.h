@@ -52,6 +52,7 @@ enum class FrameKind : std::uint32_t {
   have_descriptor = 19,  // opens an exchange of descriptors, `value`: running number
   refused = 20,     // takes part in collective number `value` only to say no; text
   gave_up = 21,     // will take part in nothing any more; text
+  objects = 22,     // a collective of ranks that are threads: on no wire
 };
 
 struct FrameHeader {

@@ -101,7 +101,7 @@ void Windows::take(boot::GroupState& group, std::int64_t bytes) {
 
 void Windows::connect(boot::GroupState& group) {
   if (group.in_one_process()) {
-    share_handles(group, mappings_);
+    share_objects(group, mappings_);
     return group.barrier();
   }
   const std::vector<boot::UniqueFd> descriptors = group.exchange_descriptors(memory_.get());

@@ -3,10 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "boot/group_state.h"
@@ -17,17 +15,11 @@ namespace sluice::engine {
 // for it. Collective, and a barrier. Throws what `step` threw (in boot::Told where that is no Error), on the peers PeerError.
 void together(boot::GroupState& group, const std::function<void()>& step);
 
-// Ranks that are threads: fills `all`, where each rank has put its own, with those of the others. Collective; a
-// barrier must follow before anybody's `all` goes.
+// Ranks that are threads: fills `all`, where each rank has put its own, with those of the others. Collective.
 template <class T>
-void share_handles(boot::GroupState& group, std::vector<std::shared_ptr<T>>& all) {
-  const auto* const mine = &all[static_cast<std::size_t>(group.rank())];
-  const auto addresses = group.all_gather(std::as_bytes(std::span(&mine, 1)));
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const std::shared_ptr<T>* theirs = nullptr;
-    std::memcpy(&theirs, addresses[r].data(), sizeof(theirs));
-    if (theirs != mine) all[r] = *theirs;
-  }
+void share_objects(boot::GroupState& group, std::vector<std::shared_ptr<T>>& all) {
+  const auto objects = group.exchange_objects(all[static_cast<std::size_t>(group.rank())]);
+  for (std::size_t r = 0; r < all.size(); ++r) all[r] = std::static_pointer_cast<T>(objects[r]);
 }
 
 // A mapping that ends with its last owner.

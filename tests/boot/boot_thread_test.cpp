@@ -87,6 +87,26 @@ TEST(F3, threads_that_make_different_calls_all_get_an_error_and_go_on) {
   });
 }
 
+TEST(U2, threads_share_objects_and_one_that_is_gone_is_an_error_of_its_rank) {
+  play<std::shared_ptr<GroupState>>(make_thread_groups(3, 10000), [](std::shared_ptr<GroupState>& group, int rank) {
+    std::weak_ptr<void> seen;
+    {
+      auto mine = std::make_shared<int>(rank);
+      const auto all = group->exchange_objects(mine);
+      mine.reset();  // the others hold it
+      for (int r = 0; r < 3; ++r) require(*std::static_pointer_cast<int>(all[static_cast<std::size_t>(r)]) == r, "theirs");
+      seen = all[1];
+      group->barrier();
+    }
+    group->barrier();
+    require(seen.expired(), "the group keeps nothing alive");
+    const auto mine = rank == 2 ? nullptr : std::make_shared<int>(rank);
+    const std::string error = peer_error([&] { group->exchange_objects(mine); });
+    require(contains(error, "rank 2 has dropped its object"), error);
+    group->barrier();
+  });
+}
+
 TEST(Group, too_long_a_message_of_a_thread_is_refused_and_the_group_stays_usable) {
   play<Group>(Group::threads(2), [](Group& group, int rank) {
     const std::vector<std::byte> message(rank == 0 ? (std::size_t{16} << 20) + 1 : 1);

@@ -26,7 +26,7 @@ void DeviceWindows::connect(boot::GroupState& group) {
 }
 
 void DeviceWindows::map_threads(boot::GroupState& group) {
-  engine::share_handles(group, mappings_);
+  engine::share_objects(group, mappings_);
   engine::together(group, [&] {
     for (const auto& mapping : mappings_) {
       if (mapping->device() != device_) mapping->allow(device_, rank_);

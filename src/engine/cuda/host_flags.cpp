@@ -46,7 +46,7 @@ void HostFlags::connect(boot::GroupState& group) {
   windows_.connect(group);
   // One registration per page and process: peers of one process share the owner's.
   const bool shares = group.in_one_process();
-  if (shares) engine::share_handles(group, pinned_);
+  if (shares) engine::share_objects(group, pinned_);
   engine::together(group, [&] {
     for (int r = 0; r < group.size() && !shares; ++r) {
       if (r != rank_) pin(r);
