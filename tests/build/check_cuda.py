@@ -17,8 +17,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from test_report import Tap  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build")
-# A block has 65 536 registers: a kernel that takes more than this per thread loses warps that it was measured with.
-MOST_REGISTERS = {"move_kernel": 72, "fan_out_kernel": 96, "gather_copy_kernel": 72, "carry_kernel": 72, "quantise_kernel": 96,
+# A block has 65 536 registers: a kernel that takes more than this per thread loses warps that it was measured with. Of 20
+# warps, as move has at most, each thread may have 102; of the 16 of fan_out 128.
+MOST_REGISTERS = {"move_kernel": 96, "fan_out_kernel": 112, "gather_copy_kernel": 72, "carry_kernel": 72, "quantise_kernel": 96,
                   "reduce_kernel": 96, "gather_sum_kernel": 96}
 MOST_REGISTERS_OF_OTHERS = 128
 

@@ -37,7 +37,7 @@ NOT_MESSAGES = {
         "capturing an operation", "clearing the control page", "filling the control page", "loading the kernels",
         "the first launch into a stream"],
     "caught where it is thrown to: the block is given up": ["an event of work outside of a capture"],
-    "for the library's engines, which do not ask it of threads": ["{}: the ranks are threads of one process"],
+    "for the library's engines, which ask neither of the other kind of rank": ["{}: the ranks are threads of one process", "{}: the ranks are processes"],
     "said to the log callback": ["communicator on rank {} of {}: engine {}"],
     "said to peers when all is well": ["name={:08x}{:08x}"],
 }
